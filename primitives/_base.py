@@ -1,0 +1,227 @@
+"""What every primitive shares: the pytree decorator, argument checks, and the convex interface."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from silico_py.solver.cones import ProductCone
+
+Scalar = Float[Array, ""]
+Vector3 = Float[Array, "3"]
+Matrix3 = Float[Array, "3 3"]
+Mesh = tuple[np.ndarray, np.ndarray]
+
+UNIT_TOLERANCE = 1e-6
+
+T = TypeVar("T", bound=type)
+
+
+class MassProperties(NamedTuple):
+    """Mass properties at unit density, in the shape's own frame.
+
+    Attributes:
+        volume: [m^3]
+        center_of_mass: [m], from the origin of the shape's frame
+        inertia: about the centre of mass, axes of the shape's frame [m^5]
+    """
+
+    volume: Scalar
+    center_of_mass: Vector3
+    inertia: Matrix3
+
+
+def static(default: Any = None) -> Any:
+    """A dataclass field that is part of the pytree's structure, not one of its leaves."""
+    return dataclasses.field(default=default, metadata={"static": True})
+
+
+def primitive(cls: T) -> T:
+    """Make `cls` a frozen dataclass and a pytree whose leaves are its non-static fields.
+
+    Unflattening does not run `__init__`: only what a user constructs is validated, so the
+    leaves of an unflattened shape may be tracers, batches or placeholders.
+    """
+    cls = dataclasses.dataclass(frozen=True, eq=False, repr=False)(cls)
+    fields = dataclasses.fields(cls)
+    leaves = tuple(f.name for f in fields if not f.metadata.get("static"))
+    statics = tuple(f.name for f in fields if f.metadata.get("static"))
+    keys = tuple(jax.tree_util.GetAttrKey(name) for name in leaves)
+
+    def flatten(shape):
+        return tuple(getattr(shape, n) for n in leaves), tuple(getattr(shape, n) for n in statics)
+
+    def flatten_with_keys(shape):
+        children, aux = flatten(shape)
+        return tuple(zip(keys, children, strict=True)), aux
+
+    def unflatten(aux, children):
+        shape = object.__new__(cls)
+        assign(shape, **dict(zip(leaves, children, strict=True)))
+        assign(shape, **dict(zip(statics, aux, strict=True)))
+        return shape
+
+    jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
+    return cls
+
+
+def assign(shape: Any, **values: Any) -> None:
+    """Set fields of a frozen dataclass while it is being built."""
+    for name, value in values.items():
+        object.__setattr__(shape, name, value)
+
+
+def concrete(value: Any) -> np.ndarray | None:
+    """The value as a numpy array, or None where only its shape is known (under jit or vmap)."""
+    try:
+        if isinstance(value, (list, tuple)) and any(
+            isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(value)
+        ):
+            value = jnp.asarray(value)
+        # stop_gradient unwraps a value that is only being differentiated.
+        if isinstance(value, jax.core.Tracer):
+            value = jax.lax.stop_gradient(value)
+        return np.asarray(value)
+    except jax.errors.TracerArrayConversionError:
+        return None
+
+
+def float_dtype(*values: Any) -> np.dtype:
+    """The common dtype of those values that are floating arrays, else jax's default float."""
+    found = [
+        value.dtype
+        for value in jax.tree.leaves(values)
+        if isinstance(value, (np.ndarray, jax.Array)) and jnp.issubdtype(value.dtype, jnp.floating)
+    ]
+    dtype = jnp.dtype(jnp.result_type(float))
+    if found:
+        widest = max(found, key=lambda d: jnp.finfo(d).bits)
+        # Without x64 jax cannot hold a float64.
+        dtype = jax.dtypes.canonicalize_dtype(widest)
+    return jnp.dtype(dtype)
+
+
+def parameter(
+    name: str, value: Any, shape: tuple[int | None, ...], dtype: np.dtype, positive: bool = False
+) -> Array:
+    """Check one argument and return it as an array of `dtype`; `None` in `shape` is any length."""
+    try:
+        known = concrete(value)
+        found = np.shape(known) if known is not None else jnp.shape(value)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name}: expected numbers of shape {_show(shape)}, got {value!r}") from error
+    if len(found) != len(shape) or any(
+        want is not None and want != got for want, got in zip(shape, found, strict=False)
+    ):
+        raise ValueError(f"{name}: expected shape {_show(shape)}, got {found}; reshape it")
+    if known is not None:
+        if not (np.issubdtype(known.dtype, np.number) and not np.iscomplexobj(known)):
+            raise ValueError(f"{name}: expected real numbers, got {value!r}")
+        if not np.all(np.isfinite(known)):
+            raise ValueError(f"{name}: has NaN or infinite entries; give finite numbers")
+        if positive and not np.all(known > 0):
+            raise ValueError(f"{name}: must be positive, got {known}; give a value above 0")
+    return jnp.asarray(value, dtype=dtype)
+
+
+def unit(name: str, value: Any, size: int, dtype: np.dtype) -> Array:
+    """Check a vector of norm one; it is refused rather than silently normalised."""
+    array = parameter(name, value, (size,), dtype)
+    known = concrete(value)
+    if known is not None:
+        norm = float(np.linalg.norm(np.asarray(known, float)))
+        if abs(norm - 1) > UNIT_TOLERANCE:
+            raise ValueError(
+                f"{name}: must have norm 1 (within {UNIT_TOLERANCE:g}), got {norm:.9g}; normalise it"
+            )
+    return array
+
+
+def _show(shape: tuple[int | None, ...]) -> str:
+    sizes = ["n" if size is None else str(size) for size in shape]
+    return "(" + ", ".join(sizes) + ("," if len(sizes) == 1 else "") + ")"
+
+
+def safe_norm(x: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
+    """Euclidean norm on the last axis with derivative 0, not NaN, at the origin."""
+    square = jnp.sum(x * x, axis=-1)
+    # Both branches of a `where` are differentiated, so the root must never see 0.
+    positive = square > 0
+    return jnp.where(positive, jnp.sqrt(jnp.where(positive, square, 1)), 0)
+
+
+def safe_unit(x: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
+    """x / |x|, and 0 at the origin."""
+    norm = safe_norm(x)
+    return x / jnp.where(norm > 0, norm, 1)[..., None]
+
+
+def sign(x: Array) -> Array:
+    """+1 where x >= 0, else -1: a support point must be one end, never the middle."""
+    return jnp.where(x >= 0, jnp.ones_like(x), -jnp.ones_like(x))
+
+
+class Shape:
+    """Any primitive, convex or not."""
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Float dtype of the parameters."""
+        return jax.tree.leaves(self)[0].dtype
+
+    def __repr__(self) -> str:
+        parts = [
+            f"{f.name}={_describe(getattr(self, f.name))}"
+            for f in dataclasses.fields(self)
+            if not f.metadata.get("static")
+        ]
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+
+def _describe(value: Any) -> str:
+    if isinstance(value, tuple):
+        return "(" + ", ".join(_describe(item) for item in value) + ")"
+    if not hasattr(value, "dtype") or isinstance(value, Shape):
+        return repr(value)
+    known = concrete(value)
+    if known is not None and known.size <= 4:
+        return np.array2string(known, precision=6, separator=", ")
+    return f"{value.dtype}[{', '.join(map(str, value.shape))}]"
+
+
+class ConvexShape(Shape):
+    """A convex set {x : slack(x, 1, eps) in cone for some eps}, in its own frame.
+
+    The set scaled by alpha about `reference` is {x : slack(x, alpha, eps) in cone}. `slack`
+    is affine in (x, alpha, eps) jointly, so jax.jacfwd of it is exact and constant.
+
+    Every convex primitive defines `cone`, `n_aux`, `slack`, `gauge`, `support`,
+    `mass_properties`, `surface_mesh` and `bounding_radius`; what follows here is shared.
+    """
+
+    scaled: ClassVar[bool] = True
+    n_aux: ClassVar[int] = 0
+    cone: ClassVar[ProductCone]
+
+    @property
+    def reference(self) -> Vector3:
+        """Centre of the scaling by alpha, in the shape's frame [m]."""
+        return jnp.zeros(3, self.dtype)
+
+    @property
+    def characteristic_length(self) -> Scalar:
+        """Radius of a ball about `reference` that holds the shape [m]."""
+        return self.bounding_radius
+
+    def interior(self, x: Vector3) -> tuple[Scalar, Float[Array, " n_aux"]]:
+        """`(bound, eps)`: slack(x, alpha, eps) is strictly inside the cone for all alpha > bound."""
+        return self.gauge(x), jnp.zeros(0, self.dtype)
+
+    def contains(self, x: Vector3) -> Array:
+        """Whether x lies in the closed shape."""
+        return self.gauge(x) <= 1

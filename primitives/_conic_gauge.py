@@ -1,0 +1,113 @@
+"""The gauge of a convex primitive as a small conic program, where no closed form exists."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from silico_py.primitives._base import Scalar, Vector3
+from silico_py.solver.cones import ORTHANT, ProductCone
+
+ITERATIONS = 25
+
+
+def conic_gauge(shape: Any, x: Vector3) -> Scalar:
+    """min alpha subject to slack(x, alpha, eps) in the cone, over (alpha, eps).
+
+    A primal-dual interior point of a fixed number of iterations from the strictly feasible
+    `shape.interior(x)`: it never leaves the feasible set, so the value is an upper bound of
+    the gauge, with a gap of about 1e-9 (float64) or 1e-4 (float32) of itself.
+
+    Derivatives of first order are those of the value function, -dual . d slack at a fixed
+    solution; second derivatives are not given.
+    """
+    fixed_shape, fixed_x = jax.lax.stop_gradient((shape, x))
+    alpha, eps, dual = jax.lax.stop_gradient(solve(fixed_shape, fixed_x))
+    slack = shape.slack(x, alpha, eps)
+    # At the reference itself the gauge has a kink; the zero dual found there gives 0.
+    return alpha - jnp.dot(dual, slack - jax.lax.stop_gradient(slack))
+
+
+def solve(shape: Any, x: Vector3) -> tuple[Scalar, Array, Array]:
+    """Solution (alpha, eps, dual), with dual . d slack / d alpha = 1; dual = 0 at the reference."""
+    cone, dtype = shape.cone, x.dtype
+    bound, eps = shape.interior(x)
+    at_reference = bound <= 0
+    alpha = jnp.where(at_reference, 1, 1.5 * bound).astype(dtype)
+    gap_tolerance = jnp.finfo(dtype).eps ** 0.75 * alpha
+
+    by_alpha, by_eps = jax.jacfwd(shape.slack, argnums=(1, 2))(x, alpha, eps)
+    matrix = jnp.concatenate([by_alpha[:, None], by_eps], axis=1)
+    objective = jnp.zeros(matrix.shape[1], dtype).at[0].set(1)
+    y = jnp.concatenate([alpha[None], eps])
+    slack = shape.slack(x, alpha, eps)
+    dual = cone.inverse(slack)
+    dual = dual / jnp.dot(dual, by_alpha)
+    degree = jnp.asarray(cone.degree, dtype)
+
+    def iterate(_, state):
+        y, slack, dual = state
+        gap = jnp.dot(slack, dual)
+        inverse = cone.inverse(slack)
+        scaled = nesterov_todd(cone, slack, dual, matrix)
+        factor = jax.scipy.linalg.cho_factor(matrix.T @ scaled)
+
+        def direction(target):
+            dy = jax.scipy.linalg.cho_solve(factor, target * (matrix.T @ inverse) - objective)
+            return dy, matrix @ dy, target * inverse - dual - scaled @ dy
+
+        def longest(ds, dz):
+            step = jnp.minimum(cone.step_length(slack, ds), cone.step_length(dual, dz))
+            return jnp.minimum(0.95 * step, 1)
+
+        _, ds, dz = direction(jnp.zeros((), dtype))
+        step = longest(ds, dz)
+        left = jnp.dot(slack + step * ds, dual + step * dz) / gap
+        dy, ds, dz = direction(jnp.clip(left, 0, 1) ** 2 * gap / degree)
+        step = longest(ds, dz)
+        new = (y + step * dy, slack + step * ds, dual + step * dz)
+        finite = jnp.all(jnp.isfinite(jnp.concatenate(new)))
+        go = (gap > gap_tolerance) & finite
+        return tuple(jnp.where(go, after, before) for after, before in zip(new, state, strict=True))
+
+    y, _, dual = jax.lax.fori_loop(0, ITERATIONS, iterate, (y, slack, dual))
+    dual = dual / jnp.dot(dual, by_alpha)
+    return (
+        jnp.where(at_reference, 0, y[0]),
+        jnp.where(at_reference, eps, y[1:]),
+        jnp.where(at_reference, jnp.zeros_like(dual), dual),
+    )
+
+
+def nesterov_todd(
+    cone: ProductCone,
+    slack: Float[Array, " dim"],
+    dual: Float[Array, " dim"],
+    matrix: Float[Array, "dim columns"],
+) -> Float[Array, "dim columns"]:
+    """H @ matrix with the symmetric H, H slack = dual, that maps the cone onto itself.
+
+    On a second-order cone, H = (2 v v^T - J) sqrt(det dual / det slack), J = diag(1, -1, ...),
+    v = (J s + z) / |.|_J of the slack s and dual z scaled to determinant 1.
+    """
+    parts = []
+    for kind, part in cone.slices():
+        s, z, m = slack[part], dual[part], matrix[part]
+        if kind == ORTHANT:
+            parts.append((z / s)[:, None] * m)
+            continue
+        root_s, root_z = _root_determinant(s), _root_determinant(z)
+        s, z = s / root_s, z / root_z
+        flip = jnp.ones_like(s).at[1:].set(-1)
+        v = (flip * s + z) / jnp.sqrt(2 * (1 + jnp.dot(s, z)))
+        h = 2 * jnp.outer(v, v @ m) - flip[:, None] * m
+        parts.append(root_z / root_s * h)
+    return jnp.concatenate(parts)
+
+
+def _root_determinant(x: Float[Array, " n"]) -> Scalar:
+    norm = jnp.linalg.norm(x[1:])
+    return jnp.sqrt((x[0] - norm) * (x[0] + norm))

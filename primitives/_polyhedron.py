@@ -1,0 +1,175 @@
+"""The combinatorics of {x : A x <= b}, found once on concrete numbers, and its geometry in jax.
+
+Which faces meet at which vertex is structure; where the vertices lie is a smooth function of
+(A, b) as long as that structure holds. So the first is static and computed by Qhull, the
+second is jnp and differentiable.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from scipy.optimize import linprog
+from scipy.spatial import ConvexHull, QhullError
+
+from silico_py.primitives._base import Vector3
+
+
+@dataclass(frozen=True)
+class Topology:
+    """Static structure of a polytope.
+
+    Attributes:
+        vertices: for each vertex, three rows of A whose planes meet there
+        triangles: vertex indices of a closed outward mesh (faces are cut into fans), or None
+            where (A, b) were traced at construction and `vertices` lists every triple of rows
+    """
+
+    vertices: tuple[tuple[int, int, int], ...]
+    triangles: tuple[tuple[int, int, int], ...] | None
+
+    @classmethod
+    def unknown(cls, rows: int) -> Topology:
+        """Every triple of rows is a candidate."""
+        return cls(tuple(combinations(range(rows), 3)), None)
+
+
+def chebyshev_center(A: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, float]:
+    """Centre and radius of the largest ball inside {x : A x <= b}, for unit rows.
+
+    Raises:
+        ValueError: if the set is empty, flat or unbounded.
+    """
+    objective = np.array([0.0, 0.0, 0.0, -1.0])
+    rows = np.concatenate([A, np.ones((len(A), 1))], axis=1)
+    found = linprog(objective, A_ub=rows, b_ub=b, bounds=[(None, None)] * 3 + [(0, None)])
+    if found.status == 2:
+        raise ValueError("A, b: the polytope A x <= b is empty; check the signs of the rows")
+    if found.status != 0:
+        raise ValueError("A, b: the polytope A x <= b is unbounded; add rows that close it")
+    radius = found.x[3]
+    if radius <= 1e-9 * max(np.max(np.abs(b)), 1e-300):
+        raise ValueError("A, b: the polytope A x <= b has no volume; move its faces apart")
+    return found.x[:3], radius
+
+
+def find_topology(A: np.ndarray, b: np.ndarray, tolerance: float) -> tuple[Topology, np.ndarray]:
+    """Structure and vertices of {x : A x <= b} for unit rows; `tolerance` is relative.
+
+    The polar of the set about an inner point is the hull of the rows A_i / (b_i - A_i.c):
+    each of its facets is a vertex of the set.
+
+    Raises:
+        ValueError: if the set is empty, flat or unbounded.
+    """
+    center, _ = chebyshev_center(A, b)
+    room = b - A @ center
+    try:
+        polar = ConvexHull(A / room[:, None])
+    except QhullError as error:
+        raise ValueError(
+            "A, b: the polytope A x <= b is unbounded; add rows that close it"
+        ) from error
+    # Offsets are minus the distance of the origin from each facet of the polar.
+    if np.max(polar.equations[:, 3]) > -1e-9 * np.max(np.linalg.norm(polar.points, axis=1)):
+        raise ValueError("A, b: the polytope A x <= b is unbounded; add rows that close it")
+    corners = polar.equations[:, :3] / -polar.equations[:, 3:]
+    size = np.max(np.linalg.norm(corners, axis=1))
+    corners = corners + center
+
+    triples, vertices, active = [], [], []
+    for corner in corners:
+        if any(np.linalg.norm(corner - v) <= 10 * tolerance * size for v in vertices):
+            continue
+        touching = np.flatnonzero(np.abs(A @ corner - b) <= 10 * tolerance * size)
+        choices = list(combinations(touching.tolist(), 3))
+        volumes = np.array([abs(np.linalg.det(A[list(c)])) for c in choices])
+        # The first well-conditioned triple: stable under small changes of (A, b).
+        triples.append(choices[int(np.argmax(volumes >= 0.5 * volumes.max()))])
+        vertices.append(corner)
+        active.append(set(touching.tolist()))
+    order = sorted(range(len(triples)), key=lambda k: triples[k])
+    triples = [triples[k] for k in order]
+    points = np.array([vertices[k] for k in order])
+    active = [active[k] for k in order]
+
+    triangles, seen = [], set()
+    for row in range(len(A)):
+        ring = [k for k in range(len(points)) if row in active[k]]
+        if len(ring) < 3 or frozenset(ring) in seen:  # redundant, or a copy of another row
+            continue
+        seen.add(frozenset(ring))
+        first = np.cross(A[row], np.eye(3)[np.argmin(np.abs(A[row]))])
+        second = np.cross(A[row], first)
+        offset = points[ring] - points[ring].mean(axis=0)
+        angle = np.arctan2(offset @ second, offset @ first)
+        ring = [ring[k] for k in np.argsort(angle)]
+        start = ring.index(min(ring))
+        ring = ring[start:] + ring[:start]
+        triangles += [(ring[0], ring[k], ring[k + 1]) for k in range(1, len(ring) - 1)]
+    return Topology(tuple(triples), tuple(triangles)), points
+
+
+def vertices(
+    A: Float[Array, "m 3"], b: Float[Array, " m"], topology: Topology, inside: Vector3
+) -> Float[Array, "n 3"]:
+    """Vertices by Cramer's rule on each triple of planes.
+
+    Where the structure is unknown, triples that do not meet in a vertex give `inside`, which
+    is never the furthest point of anything.
+    """
+    rows = np.array(topology.vertices)
+    a1, a2, a3 = (A[rows[:, k]] for k in range(3))
+    b1, b2, b3 = (b[rows[:, k]][:, None] for k in range(3))
+    c23, c31, c12 = jnp.cross(a2, a3), jnp.cross(a3, a1), jnp.cross(a1, a2)
+    volume = jnp.sum(a1 * c23, axis=-1, keepdims=True)
+    if topology.triangles is not None:
+        return (b1 * c23 + b2 * c31 + b3 * c12) / volume
+    regular = jnp.abs(volume) > 1e-6
+    points = (b1 * c23 + b2 * c31 + b3 * c12) / jnp.where(regular, volume, 1)
+    tolerance = 100 * jnp.finfo(A.dtype).eps * jnp.max(jnp.abs(b))
+    feasible = jnp.all(points @ A.T <= b[None, :] + tolerance, axis=-1, keepdims=True)
+    return jnp.where(regular & feasible, points, inside[None, :])
+
+
+def planes_of_vertices(
+    points: Float[Array, "k 3"], known: np.ndarray, tolerance: float
+) -> tuple[Float[Array, "m 3"], Float[Array, " m"]]:
+    """Unit rows and offsets of the convex hull of `points`, one row for each flat face.
+
+    Each row is differentiated through three vertices of its face (its largest triangle).
+
+    Raises:
+        ValueError: if there are fewer than four points or all lie in one plane.
+    """
+    if len(known) < 4:
+        raise ValueError(f"vertices: need at least 4 points, got {len(known)}")
+    spread = np.linalg.svd(known - known.mean(axis=0), compute_uv=False)
+    if spread[2] <= 10 * tolerance * spread[0]:
+        raise ValueError("vertices: the points lie in one plane; give a solid")
+    hull = ConvexHull(known)
+    size = np.max(np.linalg.norm(known - known.mean(axis=0), axis=1))
+    equations = hull.equations / np.array([1.0, 1.0, 1.0, size])
+    chosen: list[tuple[np.ndarray, float, np.ndarray]] = []
+    for equation, corner in zip(equations, hull.simplices, strict=True):
+        a, b, c = known[corner]
+        normal = np.cross(b - a, c - a)
+        area = np.linalg.norm(normal)
+        if normal @ equation[:3] < 0:
+            corner = corner[[0, 2, 1]]
+        for k, (other, best, _) in enumerate(chosen):
+            if np.max(np.abs(other - equation)) <= 100 * tolerance:
+                if area > best:
+                    chosen[k] = (other, area, corner)
+                break
+        else:
+            chosen.append((equation, area, corner))
+    corners = np.array([corner for _, _, corner in chosen])
+    a, b, c = (points[corners[:, k]] for k in range(3))
+    normal = jnp.cross(b - a, c - a)
+    normal = normal / jnp.linalg.norm(normal, axis=-1, keepdims=True)
+    return normal, jnp.sum(normal * a, axis=-1)

@@ -1,0 +1,160 @@
+"""Bundle: a union of convex primitives, in general not convex."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from silico_py.primitives._base import (
+    ConvexShape,
+    MassProperties,
+    Mesh,
+    Scalar,
+    Shape,
+    Vector3,
+    assign,
+    parameter,
+    primitive,
+    safe_norm,
+    unit,
+)
+from silico_py.primitives._rotation import Quaternion, multiply, rotation_matrix
+
+
+@primitive
+class Bundle(Shape):
+    """The union of shapes, each placed in the bundle's frame; bundles may be nested.
+
+    Contact sees each convex piece on its own. The frame's origin is where the placements put
+    it, not the centre of mass.
+
+    Args:
+        pieces: sequence of (shape, position (3,) [m], orientation (4,) unit quaternion
+            (w, x, y, z)), from the piece's frame to the bundle's
+
+    Raises:
+        ValueError: if the bundle is empty, a shape is not a bounded primitive, dtypes differ,
+            a position is not finite or an orientation is not of norm 1 within 1e-6.
+
+    Source: single-level contact simulation, VI-A (convex bundles).
+    """
+
+    shapes: tuple[Shape, ...]
+    positions: Float[Array, "n 3"]
+    orientations: Float[Array, "n 4"]
+
+    def __init__(self, pieces: Iterable[tuple[Shape, Array, Array]]) -> None:
+        pieces = list(pieces)
+        if not pieces:
+            raise ValueError("pieces: a bundle needs at least one piece")
+        shapes, positions, orientations = [], [], []
+        for k, piece in enumerate(pieces):
+            if not (isinstance(piece, (tuple, list)) and len(piece) == 3):
+                raise ValueError(f"pieces[{k}]: expected (shape, position, orientation)")
+            shape, position, orientation = piece
+            if not isinstance(shape, Shape) or (
+                isinstance(shape, ConvexShape) and not shape.scaled
+            ):
+                raise ValueError(
+                    f"pieces[{k}]: expected a bounded primitive, got {type(shape).__name__}"
+                )
+            if shapes and shape.dtype != shapes[0].dtype:
+                raise ValueError(
+                    f"pieces[{k}]: has dtype {shape.dtype}, the first has {shapes[0].dtype}; "
+                    "build all with one float dtype"
+                )
+            shapes.append(shape)
+            positions.append(parameter(f"pieces[{k}] position", position, (3,), shape.dtype))
+            orientations.append(unit(f"pieces[{k}] orientation", orientation, 4, shape.dtype))
+        assign(
+            self,
+            shapes=tuple(shapes),
+            positions=jnp.stack(positions),
+            orientations=jnp.stack(orientations),
+        )
+
+    def pieces(self) -> list[tuple[ConvexShape, Vector3, Quaternion]]:
+        """The convex pieces with position and orientation in this bundle's frame, nesting undone."""
+        flat = []
+        for k, shape in enumerate(self.shapes):
+            position, orientation = self.positions[k], self.orientations[k]
+            if not isinstance(shape, Bundle):
+                flat.append((shape, position, orientation))
+                continue
+            rotation = rotation_matrix(orientation)
+            for inner, inner_position, inner_orientation in shape.pieces():
+                flat.append(
+                    (
+                        inner,
+                        position + rotation @ inner_position,
+                        multiply(orientation, inner_orientation),
+                    )
+                )
+        return flat
+
+    def contains(self, x: Vector3) -> Array:
+        """Whether any piece contains x."""
+        inside = [
+            shape.contains(rotation_matrix(orientation).T @ (x - position))
+            for shape, position, orientation in self.pieces()
+        ]
+        return jnp.any(jnp.stack(inside))
+
+    def support(self, direction: Vector3) -> Vector3:
+        """Furthest point of all pieces along `direction`."""
+        points = []
+        for shape, position, orientation in self.pieces():
+            rotation = rotation_matrix(orientation)
+            points.append(position + rotation @ shape.support(rotation.T @ direction))
+        points = jnp.stack(points)
+        return points[jnp.argmax(points @ direction)]
+
+    def mass_properties(self) -> MassProperties:
+        """Sum of the pieces by the parallel-axis theorem, all of one density.
+
+        Where pieces overlap, the overlap counts once for each of them. As exact as the
+        pieces are.
+        """
+        volumes, centers, inertias = [], [], []
+        for shape, position, orientation in self.pieces():
+            rotation = rotation_matrix(orientation)
+            piece = shape.mass_properties()
+            volumes.append(piece.volume)
+            centers.append(position + rotation @ piece.center_of_mass)
+            inertias.append(rotation @ piece.inertia @ rotation.T)
+        volume, center = jnp.stack(volumes), jnp.stack(centers)
+        total = jnp.sum(volume)
+        mean = volume @ center / total
+        offset = center - mean[None, :]
+        spread = jnp.einsum("k,ki,kj->ij", volume, offset, offset)
+        inertia = jnp.sum(jnp.stack(inertias), axis=0)
+        inertia = inertia + jnp.trace(spread) * jnp.eye(3, dtype=self.dtype) - spread
+        return MassProperties(total, mean, inertia)
+
+    def surface_mesh(self, resolution: int | None = None) -> Mesh:
+        """The closed meshes of the pieces, side by side (not cut where they overlap)."""
+        options = {} if resolution is None else {"resolution": resolution}
+        vertices, faces, count = [], [], 0
+        for shape, position, orientation in self.pieces():
+            points, triangles = shape.surface_mesh(**options)
+            rotation = np.asarray(rotation_matrix(orientation), float)
+            vertices.append(points @ rotation.T + np.asarray(position, float))
+            faces.append(triangles + count)
+            count += len(points)
+        return np.concatenate(vertices), np.concatenate(faces)
+
+    @property
+    def bounding_radius(self) -> Scalar:
+        """Radius of a ball about the frame's origin that holds every piece (not the smallest) [m]."""
+        radii = [
+            safe_norm(position) + shape.bounding_radius for shape, position, _ in self.pieces()
+        ]
+        return jnp.max(jnp.stack(radii))
+
+    @property
+    def characteristic_length(self) -> Scalar:
+        """The bounding radius [m]."""
+        return self.bounding_radius

@@ -1,0 +1,128 @@
+"""Padded polytope: the Minkowski sum of a polytope and a ball."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from silico_py.primitives._base import (
+    ConvexShape,
+    MassProperties,
+    Mesh,
+    Scalar,
+    Vector3,
+    assign,
+    parameter,
+    primitive,
+    safe_norm,
+    safe_unit,
+)
+from silico_py.primitives._conic_gauge import conic_gauge
+from silico_py.primitives._mesh import hull_mesh, revolve, sphere_profile
+from silico_py.primitives._moments import padding_moments, solid_moments
+from silico_py.primitives.polytope import Polytope
+from silico_py.solver.cones import ProductCone
+
+
+@primitive
+class PaddedPolytope(ConvexShape):
+    """The points within `radius` of the polytope A x <= b: a polytope with rounded edges.
+
+    Polytope and ball are both scaled by alpha, about the polytope's reference.
+
+    Args:
+        A: (m, 3) outward normals of the polytope, rows of any length
+        b: (m,) offsets [m]
+        radius: of the ball [m]
+        core: a `Polytope` instead of A and b
+
+    Raises:
+        ValueError: as `Polytope`, or if `radius` is not a positive finite number.
+
+    Source: single-level contact simulation, appendix B, eq. 46, as a second-order cone.
+    """
+
+    core: Polytope
+    radius: Float[Array, ""]
+
+    n_aux: ClassVar[int] = 3
+
+    def __init__(self, A=None, b=None, radius=None, *, core: Polytope | None = None) -> None:
+        if core is None:
+            if A is None or b is None:
+                raise ValueError("A, b: give both (or core, a Polytope)")
+            core = Polytope(A, b)
+        elif A is not None or b is not None:
+            raise ValueError("core: give either A and b or core, not both")
+        if not isinstance(core, Polytope):
+            raise ValueError(f"core: expected a Polytope, got {type(core).__name__}")
+        if radius is None:
+            raise ValueError("radius: missing; give a positive number")
+        dtype = core.dtype
+        assign(self, core=core, radius=parameter("radius", radius, (), dtype, positive=True))
+
+    @property
+    def A(self) -> Float[Array, "m 3"]:
+        """Unit outward normals of the polytope."""
+        return self.core.A
+
+    @property
+    def b(self) -> Float[Array, " m"]:
+        """Offsets of the polytope [m]."""
+        return self.core.b
+
+    @property
+    def reference(self) -> Vector3:
+        """Centre of the scaling by alpha, that of the polytope [m]."""
+        return self.core.reference
+
+    @property
+    def cone(self) -> ProductCone:
+        """One slack for each face and a second-order cone for the ball."""
+        return self.core.cone + ProductCone.second_order(4)
+
+    def slack(self, x: Vector3, alpha: Scalar, eps: Vector3) -> Float[Array, " m+4"]:
+        """The polytope's slack at x - eps, and (alpha radius, eps)."""
+        core = self.core.slack(x - eps, alpha, jnp.zeros(0, self.dtype))
+        return jnp.concatenate([core, (alpha * self.radius)[None], eps])
+
+    def gauge(self, x: Vector3) -> Scalar:
+        """By the fixed-iteration interior point of `conic_gauge`, to about 1e-9 in float64."""
+        return conic_gauge(self, x)
+
+    def interior(self, x: Vector3) -> tuple[Scalar, Vector3]:
+        """An upper bound g1 g2 / (g1 + g2) of the gauge: x shared between polytope and ball."""
+        offset = x - self.reference
+        core, ball = self.core.gauge(x), safe_norm(offset) / self.radius
+        total = core + ball
+        share = jnp.where(total > 0, core / jnp.where(total > 0, total, 1), 0.5)
+        return share * ball, share * offset
+
+    def support(self, direction: Vector3) -> Vector3:
+        """Furthest point along `direction`."""
+        return self.core.support(direction) + self.radius * safe_unit(direction)
+
+    def mass_properties(self) -> MassProperties:
+        """Exact: the polytope and the layer around it (Steiner's decomposition)."""
+        points, triangles = self.core.vertices, self.core.triangles
+        layer = padding_moments(points, triangles, self.radius)
+        return solid_moments(points, triangles).plus(layer).mass_properties()
+
+    def surface_mesh(self, resolution: int = 16) -> Mesh:
+        """Hull of a ball with `resolution` segments placed at every vertex."""
+        ball, _ = revolve(*sphere_profile(resolution), resolution)
+        corners = np.asarray(self.core.vertices, float)
+        return hull_mesh((corners[:, None, :] + float(self.radius) * ball).reshape(-1, 3))
+
+    @property
+    def bounding_radius(self) -> Scalar:
+        """That of the polytope plus `radius` [m]."""
+        return self.core.bounding_radius + self.radius
+
+    @property
+    def characteristic_length(self) -> Scalar:
+        """That of the polytope plus `radius` [m]."""
+        return self.core.characteristic_length + self.radius

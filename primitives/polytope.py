@@ -1,0 +1,185 @@
+"""Polytope A x <= b."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from silico_py.primitives._base import (
+    ConvexShape,
+    MassProperties,
+    Mesh,
+    Scalar,
+    Vector3,
+    assign,
+    concrete,
+    float_dtype,
+    parameter,
+    primitive,
+    safe_norm,
+    static,
+)
+from silico_py.primitives._moments import solid_moments
+from silico_py.primitives._polyhedron import (
+    Topology,
+    find_topology,
+    planes_of_vertices,
+    vertices,
+)
+from silico_py.solver.cones import ProductCone
+
+# An origin closer to a face than this share of the size is not a good centre to scale about.
+REFERENCE_MARGIN = 1e-3
+
+
+@primitive
+class Polytope(ConvexShape):
+    """The points with A x <= b: any convex solid with flat faces.
+
+    Rows of any length are accepted and divided, with their b, by their norm: the set is the
+    same. The frame stays where the rows put it. The shape is scaled by alpha about
+    `reference`: the origin if it lies well inside, else the centroid, which is then a leaf
+    like the others. Redundant rows are kept.
+
+    Which faces meet at which vertex is found at construction and is static: derivatives hold
+    it fixed, and polytopes can be stacked for `vmap` when it is the same. Where A or b are
+    known only as shapes (inside `jit`), `support` still works but the origin must lie inside
+    and `mass_properties` is refused; `dataclasses.replace` on a polytope made outside keeps
+    its structure and has neither limit.
+
+    Args:
+        A: (m, 3) outward normals
+        b: (m,) offsets [m]
+        reference: (3,) centre of the scaling [m]; chosen as above unless given
+
+    Raises:
+        ValueError: on wrong shapes, NaN, rows of zeros, or a set that is empty, flat or
+            unbounded, or a `reference` outside.
+
+    Source: single-level contact simulation, appendix B, eq. 44.
+    """
+
+    A: Float[Array, "m 3"]
+    b: Float[Array, " m"]
+    reference: Float[Array, "3"] = None
+    topology: Topology | None = static()
+
+    def __post_init__(self) -> None:
+        dtype = float_dtype(self.A, self.b)
+        A = parameter("A", self.A, (None, 3), dtype)
+        b = parameter("b", self.b, (A.shape[0],), dtype)
+        rows, offsets = concrete(self.A), concrete(self.b)
+        reference = self.reference
+        if reference is not None:
+            reference = parameter("reference", reference, (3,), dtype)
+        if rows is not None and np.any(np.linalg.norm(np.asarray(rows, float), axis=1) == 0):
+            zero = int(np.argmin(np.linalg.norm(np.asarray(rows, float), axis=1)))
+            raise ValueError(f"A: row {zero} is zero; remove it")
+        norm = jnp.linalg.norm(A, axis=1)
+        A, b = A / norm[:, None], b / norm
+
+        if rows is None or offsets is None:
+            topology = self.topology or Topology.unknown(A.shape[0])
+            if reference is None:
+                reference = jnp.zeros(3, dtype)
+        else:
+            length = np.linalg.norm(np.asarray(rows, float), axis=1)
+            rows, offsets = np.asarray(rows, float) / length[:, None], offsets / length
+            topology, points = find_topology(rows, offsets, float(jnp.finfo(dtype).eps) ** 0.75)
+            if reference is None:
+                size = np.max(np.linalg.norm(points - points.mean(axis=0), axis=1))
+                reference = jnp.zeros(3, dtype)
+                if np.min(offsets) < REFERENCE_MARGIN * size:
+                    reference = _centroid(vertices(A, b, topology, reference), topology)
+            known = concrete(reference)
+            if known is not None and np.min(offsets - rows @ known) <= 0:
+                raise ValueError("reference: must lie strictly inside A x <= b; move it inside")
+        assign(self, A=A, b=b, reference=reference, topology=topology)
+
+    @classmethod
+    def from_vertices(cls, v: Float[Array, "k 3"]) -> Polytope:
+        """The convex hull of points (k, 3) [m]; points inside it are ignored.
+
+        Coplanar facets are merged. A and b are differentiable functions of the points: each
+        face follows three of its corners, so a corner of a face with more than three may
+        have a zero derivative on that face.
+
+        Raises:
+            ValueError: for fewer than 4 points, coplanar points, NaN, or points known only
+                as a shape (inside `jit`).
+        """
+        dtype = float_dtype(v)
+        points = parameter("v", v, (None, 3), dtype)
+        known = concrete(v)
+        if known is None:
+            raise ValueError(
+                "v: the hull needs concrete points; build the polytope outside jit, "
+                "or give A and b"
+            )
+        tolerance = float(jnp.finfo(dtype).eps) ** 0.75
+        return cls(*planes_of_vertices(points, np.asarray(known, float), tolerance))
+
+    @property
+    def cone(self) -> ProductCone:
+        """One non-negative slack for each face."""
+        return ProductCone.orthant(self.b.shape[-1])
+
+    @property
+    def vertices(self) -> Float[Array, "n 3"]:
+        """Corner points, in the shape's frame [m]."""
+        return vertices(self.A, self.b, self.topology, self.reference)
+
+    @property
+    def triangles(self) -> np.ndarray:
+        """(faces, 3) indices into `vertices` of a closed outward mesh."""
+        if self.topology.triangles is None:
+            raise ValueError(
+                "Polytope: A and b were traced at construction, so its faces are unknown; "
+                "build it outside jit and use dataclasses.replace inside"
+            )
+        return np.array(self.topology.triangles)
+
+    @property
+    def _room(self) -> Float[Array, " m"]:
+        """Distance of each face from the reference, b - A r."""
+        return self.b - self.A @ self.reference
+
+    def slack(self, x: Vector3, alpha: Scalar, eps: Float[Array, "0"]) -> Float[Array, " m"]:
+        """alpha (b - A r) - A (x - r), with r the reference."""
+        return alpha * self._room - self.A @ (x - self.reference)
+
+    def gauge(self, x: Vector3) -> Scalar:
+        """The largest A_i (x - r) / (b_i - A_i r)."""
+        return jnp.max(self.A @ (x - self.reference) / self._room)
+
+    def support(self, direction: Vector3) -> Vector3:
+        """Furthest vertex along `direction`."""
+        points = self.vertices
+        return points[jnp.argmax(points @ direction)]
+
+    def mass_properties(self) -> MassProperties:
+        """Exact, by signed tetrahedra over the faces."""
+        return solid_moments(self.vertices, self.triangles).mass_properties()
+
+    def surface_mesh(self, resolution: int = 1) -> Mesh:
+        """The faces cut into triangles; `resolution` has no effect."""
+        return np.asarray(self.vertices, float), self.triangles
+
+    @property
+    def bounding_radius(self) -> Scalar:
+        """Distance of the furthest vertex from the origin of the frame [m]."""
+        return jnp.max(safe_norm(self.vertices))
+
+    @property
+    def characteristic_length(self) -> Scalar:
+        """Distance of the furthest vertex from the reference [m]."""
+        return jnp.max(safe_norm(self.vertices - self.reference[None, :]))
+
+
+def _centroid(points: Float[Array, "n 3"], topology: Topology) -> Vector3:
+    """Centre of mass; tetrahedra are taken from the mean vertex for accuracy far from the origin."""
+    inside = jax.lax.stop_gradient(jnp.mean(points, axis=0))
+    moments = solid_moments(points - inside[None, :], np.array(topology.triangles))
+    return inside + moments.first / moments.volume

@@ -1,0 +1,59 @@
+"""First-order variational integrator on position and orientation (Cayley map)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from silico_py import rotation
+
+
+class Motion(NamedTuple):
+    """What the integrator needs of one body for one step (centre of mass, SI units).
+
+    Attributes:
+        position: centre of mass in the world [m].
+        orientation: unit quaternion wxyz.
+        velocity: of the centre of mass, world [m/s].
+        angular_velocity: body frame [rad/s].
+        force: applied force, weight included, world [N].
+        torque: applied torque about the centre of mass, world [N m].
+        mass: [kg].
+        inertia: about the centre of mass, body frame [kg m^2].
+        timestep: h [s].
+    """
+
+    position: Float[Array, "3"]
+    orientation: Float[Array, "4"]
+    velocity: Float[Array, "3"]
+    angular_velocity: Float[Array, "3"]
+    force: Float[Array, "3"]
+    torque: Float[Array, "3"]
+    mass: Float[Array, ""]
+    inertia: Float[Array, "3 3"]
+    timestep: Float[Array, ""]
+
+
+def cayley_momentum(t: Float[Array, "3"], momentum: Float[Array, "3"]) -> Float[Array, "3"]:
+    """D(t)^T momentum with D(t) = I - [t]x / 2 + t t^T / 4."""
+    return momentum + jnp.cross(t, momentum) / 2 + t * (t @ momentum) / 4
+
+
+def dynamics(y: Float[Array, "6"], motion: Motion) -> Float[Array, "6"]:
+    """Momentum balance without contact impulses; y = (v+, w+), rows in N s and N m s."""
+    m = motion
+    v, w, h = y[:3], y[3:], m.timestep
+    linear = m.mass * (v - m.velocity) - h * m.force
+    after = cayley_momentum(h * w, m.inertia @ w)
+    before = cayley_momentum(-h * m.angular_velocity, m.inertia @ m.angular_velocity)
+    angular = rotation.rotate(m.orientation, after - before) - h * m.torque
+    return jnp.concatenate([linear, angular])
+
+
+def next_pose(y: Float[Array, "6"], motion: Motion) -> tuple[Float[Array, "3"], Float[Array, "4"]]:
+    """Position and orientation after moving with y = (v+, w+) for one step."""
+    h = motion.timestep
+    orientation = rotation.multiply(motion.orientation, rotation.cayley(h * y[3:]))
+    return motion.position + h * y[:3], orientation

@@ -1,0 +1,196 @@
+"""Products of the symmetric cones R+^n (orthant) and SOC(n) (second-order cone).
+
+A point of SOC(n) is `(t, z)` with `t >= |z|`. The Jordan product is `x * y` on the
+orthant and `(x.y, x0 y1 + y0 x1)` on a second-order cone; its identity `e` is one on
+the orthant and `(1, 0)` on a second-order cone. Every method works on the last axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+Vector = Float[Array, "*batch dim"]
+Scalar = Float[Array, "*batch"]
+
+ORTHANT = "orthant"
+SECOND_ORDER = "second_order"
+
+
+@dataclass(frozen=True)
+class ProductCone:
+    """Cartesian product of cones, in the order of `blocks` = `((kind, dimension), ...)`."""
+
+    blocks: tuple[tuple[str, int], ...] = ()
+
+    @classmethod
+    def orthant(cls, dim: int) -> ProductCone:
+        """The non-negative orthant R+^dim."""
+        return cls(((ORTHANT, dim),) if dim else ())
+
+    @classmethod
+    def second_order(cls, dim: int) -> ProductCone:
+        """The second-order cone of full dimension `dim` (scalar part included)."""
+        if dim < 2:
+            raise ValueError(f"dim: a second-order cone needs dimension >= 2, got {dim}")
+        return cls(((SECOND_ORDER, dim),))
+
+    def __add__(self, other: ProductCone) -> ProductCone:
+        """Product with `other`; neighbouring orthants are merged."""
+        first, second = self.blocks, other.blocks
+        if first and second and first[-1][0] == second[0][0] == ORTHANT:
+            merged = (ORTHANT, first[-1][1] + second[0][1])
+            return ProductCone(first[:-1] + (merged,) + second[1:])
+        return ProductCone(first + second)
+
+    @property
+    def dim(self) -> int:
+        """Dimension of the ambient space."""
+        return sum(size for _, size in self.blocks)
+
+    @property
+    def degree(self) -> int:
+        """Number of eigenvalues that vanish at the apex, counted once a second-order cone."""
+        return sum(size if kind == ORTHANT else 1 for kind, size in self.blocks)
+
+    def slices(self) -> Iterator[tuple[str, slice]]:
+        """Yield `(kind, slice)` for each block."""
+        start = 0
+        for kind, size in self.blocks:
+            yield kind, slice(start, start + size)
+            start += size
+
+    def _blockwise(self, orthant: Callable, second_order: Callable, *vectors: Vector) -> Vector:
+        parts = [
+            (orthant if kind == ORTHANT else second_order)(*(v[..., part] for v in vectors))
+            for kind, part in self.slices()
+        ]
+        return jnp.concatenate(parts, axis=-1)
+
+    def identity(self, dtype: jnp.dtype | None = None) -> Float[Array, " dim"]:
+        """The Jordan identity e."""
+        parts = [
+            jnp.ones(size, dtype) if kind == ORTHANT else jnp.zeros(size, dtype).at[0].set(1)
+            for kind, size in self.blocks
+        ]
+        return jnp.concatenate(parts)
+
+    def product(self, x: Vector, y: Vector) -> Vector:
+        """Jordan product x o y."""
+        return self._blockwise(jnp.multiply, _soc_product, x, y)
+
+    def inverse(self, x: Vector) -> Vector:
+        """Jordan inverse: x o inverse(x) = e."""
+        return self._blockwise(jnp.reciprocal, _soc_inverse, x)
+
+    def margin(self, x: Vector) -> Scalar:
+        """Smallest eigenvalue of x: positive strictly inside the cone."""
+        parts = [
+            jnp.min(x[..., part], axis=-1) if kind == ORTHANT else _soc_margin(x[..., part])
+            for kind, part in self.slices()
+        ]
+        return jnp.min(jnp.stack(parts, axis=-1), axis=-1)
+
+    def step_length(self, x: Vector, dx: Vector) -> Scalar:
+        """Largest t with x + t dx in the cone (infinite if the ray never leaves it)."""
+        parts = [
+            _orthant_step(x[..., part], dx[..., part])
+            if kind == ORTHANT
+            else _soc_step(x[..., part], dx[..., part])
+            for kind, part in self.slices()
+        ]
+        return jnp.min(jnp.stack(parts, axis=-1), axis=-1)
+
+    def scaling(self, slack: Vector, dual: Vector, regularization: float) -> Scaling:
+        """Linearised complementarity at (slack, dual); see `Scaling`."""
+        maps = []
+        for kind, part in self.slices():
+            s, z = slack[part], dual[part]
+            if kind == ORTHANT:
+                inverse = 1 / (s + regularization * z)
+                maps.append((inverse, inverse * z))
+            else:
+                inverse = _arrow_inverse(s + regularization * z)
+                maps.append((inverse, inverse @ _arrow(z)))
+        return Scaling(self, tuple(maps))
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Complementarity `L(s) dz + L(z) ds = c` solved for dz, cone by cone.
+
+    With the regularised `L(s + delta z)` in place of `L(s)`:
+    `dz = divide(c) - apply(ds)`. The regularisation bounds `apply` by 1/delta, so that
+    rows whose slack vanishes do not drown the others in rounding.
+    """
+
+    cone: ProductCone
+    maps: tuple[tuple[Array, Array], ...]
+
+    def divide(self, matrix: Float[Array, "dim columns"]) -> Float[Array, "dim columns"]:
+        """L(s + delta z)^-1 @ matrix."""
+        return self._product(0, matrix)
+
+    def apply(self, matrix: Float[Array, "dim columns"]) -> Float[Array, "dim columns"]:
+        """L(s + delta z)^-1 L(z) @ matrix."""
+        return self._product(1, matrix)
+
+    def _product(self, which: int, matrix: Float[Array, "dim columns"]) -> Float[Array, "dim columns"]:
+        parts = [
+            m[which][:, None] * matrix[part] if kind == ORTHANT else m[which] @ matrix[part]
+            for (kind, part), m in zip(self.cone.slices(), self.maps, strict=True)
+        ]
+        return jnp.concatenate(parts)
+
+
+def _soc_product(x: Vector, y: Vector) -> Vector:
+    head = jnp.sum(x * y, axis=-1, keepdims=True)
+    return jnp.concatenate([head, x[..., :1] * y[..., 1:] + y[..., :1] * x[..., 1:]], axis=-1)
+
+
+def _soc_determinant(x: Vector) -> Scalar:
+    # (t - |z|)(t + |z|) keeps the digits that t^2 - |z|^2 loses near the boundary.
+    norm = jnp.linalg.norm(x[..., 1:], axis=-1)
+    return (x[..., 0] - norm) * (x[..., 0] + norm)
+
+
+def _soc_inverse(x: Vector) -> Vector:
+    reflected = jnp.concatenate([x[..., :1], -x[..., 1:]], axis=-1)
+    return reflected / _soc_determinant(x)[..., None]
+
+
+def _soc_margin(x: Vector) -> Scalar:
+    return x[..., 0] - jnp.linalg.norm(x[..., 1:], axis=-1)
+
+
+def _orthant_step(x: Vector, dx: Vector) -> Scalar:
+    ratio = jnp.where(dx < 0, -x / jnp.where(dx < 0, dx, -1), jnp.inf)
+    return jnp.min(ratio, axis=-1)
+
+
+def _soc_step(x: Vector, dx: Vector) -> Scalar:
+    """Smallest positive root of det(x + t dx) = a + 2 b t + c t^2, as a / (-b + sqrt(b^2 - a c))."""
+    a = _soc_determinant(x)
+    b = x[..., 0] * dx[..., 0] - jnp.sum(x[..., 1:] * dx[..., 1:], axis=-1)
+    c = dx[..., 0] ** 2 - jnp.sum(dx[..., 1:] ** 2, axis=-1)
+    denominator = -b + jnp.sqrt(jnp.maximum(b * b - a * c, 0))
+    leaves = denominator > 0
+    return jnp.where(leaves, a / jnp.where(leaves, denominator, 1), jnp.inf)
+
+
+def _arrow(x: Float[Array, " n"]) -> Float[Array, "n n"]:
+    """L(x) = [[x0, x1^T], [x1, x0 I]], so that L(x) y = x o y."""
+    matrix = x[0] * jnp.eye(x.shape[0], dtype=x.dtype)
+    return matrix.at[0, 1:].set(x[1:]).at[1:, 0].set(x[1:])
+
+
+def _arrow_inverse(x: Float[Array, " n"]) -> Float[Array, "n n"]:
+    """L(x)^-1 in closed form."""
+    det = _soc_determinant(x)
+    row = -x[1:] / det
+    body = (jnp.eye(x.shape[0] - 1, dtype=x.dtype) - x[1:, None] * row[None, :]) / x[0]
+    top = jnp.concatenate([x[:1] / det, row])
+    return jnp.concatenate([top[None], jnp.concatenate([row[:, None], body], axis=1)])

@@ -1,0 +1,154 @@
+"""The problem class: relaxed complementarity over a sparse graph of nodes and cells.
+
+Unknowns are one vector `y` a node and, for each cell, local primals `x`, duals `z` and
+slacks `s`. Each cell touches a fixed number of nodes. The relaxed conditions are
+
+    node_residual(y) + sum over cells of node forces(y, x, z) = 0      one row block a node
+    local(y, x, z)                                            = 0      one row block a cell
+    slack(y, x, z) - s                                        = 0
+    s o z = rho e,   s in K,   z in K
+
+A convex QP or SOCP is one node (variables and equality multipliers) and one cell (the
+conic rows); a linear complementarity problem is one node and one cell with `y = z`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from silico_py.solver.cones import ProductCone
+
+
+class CellResidual(NamedTuple):
+    """What one cell contributes: forces on its nodes, its own equations, its cone slack."""
+
+    nodes: Float[Array, "arity ny"]
+    local: Float[Array, " nx"]
+    slack: Float[Array, " dim"]
+
+
+class CellJacobian(NamedTuple):
+    """Derivatives of a `CellResidual`: each field is `(d/dy, d/dx, d/dz)` with y flattened."""
+
+    nodes: tuple[Array, Array, Array]
+    local: tuple[Array, Array, Array]
+    slack: tuple[Array, Array, Array]
+
+
+class CellVariables(NamedTuple):
+    """Unknowns of a group of cells, batched over the cells."""
+
+    x: Float[Array, "cells nx"]
+    dual: Float[Array, "cells dim"]
+    slack: Float[Array, "cells dim"]
+
+
+class Variables(NamedTuple):
+    """All unknowns: node vectors and one `CellVariables` a group."""
+
+    y: Float[Array, "nodes ny"]
+    cells: tuple[CellVariables, ...]
+
+
+CellFunction = Callable[[Array, Array, Array, Any], CellResidual]
+
+
+@dataclass(frozen=True)
+class CellGroup:
+    """Cells that share one function; everything in `data` is batched over the cells.
+
+    Attributes:
+        cone: the cone K of one cell.
+        nodes: `(cells, arity)` indices of the nodes each cell touches.
+        function: `(y (arity, ny), x (nx,), z (dim,), data) -> CellResidual` for one cell.
+        data: pytree of per-cell parameters.
+        split: the slack rows from `split` on may depend on the duals before `split`; no
+            other slack row depends on a dual.
+        jacobian: optional hand-written derivative with the same arguments; forward-mode
+            differentiation of `function` is used when it is absent.
+    """
+
+    cone: ProductCone
+    nodes: Int[Array, "cells arity"]
+    function: CellFunction
+    data: Any
+    split: int
+    jacobian: Callable[[Array, Array, Array, Any], CellJacobian] | None = None
+
+    def gather(self, y: Float[Array, "nodes ny"]) -> Float[Array, "cells arity ny"]:
+        """Node vectors as each cell sees them."""
+        return y[self.nodes]
+
+    def residual(self, y: Float[Array, "nodes ny"], cell: CellVariables) -> CellResidual:
+        """Residual parts of all cells, the slack part without `- s`."""
+        return jax.vmap(self.function)(self.gather(y), cell.x, cell.dual, self.data)
+
+    def derivative(self, y: Float[Array, "nodes ny"], cell: CellVariables) -> CellJacobian:
+        """Derivative blocks of all cells."""
+        one = self.jacobian or _forward_jacobian(self.function)
+        return jax.vmap(one)(self.gather(y), cell.x, cell.dual, self.data)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Nodes, cells and the weights that make residual rows comparable.
+
+    Attributes:
+        node_residual: `(ny,), data -> (ny,)` for one node.
+        node_data: parameters of `node_residual`, batched over the nodes.
+        groups: the cells.
+        node_scale: `(nodes, ny)`; node rows are divided by it where residuals are measured.
+    """
+
+    node_residual: Callable[[Array, Any], Array]
+    node_data: Any
+    groups: tuple[CellGroup, ...]
+    node_scale: Float[Array, "nodes ny"]
+
+
+class Residual(NamedTuple):
+    """The rows of the relaxed conditions, without complementarity."""
+
+    nodes: Float[Array, "nodes ny"]
+    cells: tuple[CellResidual, ...]
+
+
+def residual(problem: Problem, w: Variables) -> Residual:
+    """Evaluate every row at `w`; the slack rows read slack(y, x, z) - s."""
+    nodes = jax.vmap(problem.node_residual)(w.y, problem.node_data)
+    cells = []
+    for group, cell in zip(problem.groups, w.cells, strict=True):
+        part = group.residual(w.y, cell)
+        nodes = nodes.at[group.nodes].add(part.nodes)
+        cells.append(part._replace(slack=part.slack - cell.slack))
+    return Residual(nodes, tuple(cells))
+
+
+def residual_norm(problem: Problem, r: Residual) -> Float[Array, ""]:
+    """Largest scaled row."""
+    parts = [jnp.max(jnp.abs(r.nodes / problem.node_scale))]
+    for cell in r.cells:
+        parts += [jnp.max(jnp.abs(v)) for v in (cell.local, cell.slack) if v.size]
+    return jnp.max(jnp.stack(parts))
+
+
+def _forward_jacobian(function: CellFunction) -> Callable[..., CellJacobian]:
+    def jacobian(y: Array, x: Array, z: Array, data: Any) -> CellJacobian:
+        shape, sizes = y.shape, (y.size, x.size, z.size)
+
+        def flat(v: Array) -> CellResidual:
+            part_y, part_x, part_z = jnp.split(v, (sizes[0], sizes[0] + sizes[1]))
+            out = function(part_y.reshape(shape), part_x, part_z, data)
+            return out._replace(nodes=out.nodes.reshape(-1))
+
+        blocks = jax.jacfwd(flat)(jnp.concatenate([y.reshape(-1), x, z]))
+        cuts = (sizes[0], sizes[0] + sizes[1])
+        return CellJacobian(*(tuple(jnp.split(b, cuts, axis=-1)) for b in blocks))
+
+    return jacobian

@@ -1,0 +1,681 @@
+"""Primitives: every property is checked against an independent definition, on the whole table."""
+
+import dataclasses
+from functools import lru_cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from shapes import (
+    BOUNDED,
+    CLOSED_FORM,
+    CONVEX,
+    ITERATIVE,
+    OBLIQUE_A,
+    OBLIQUE_B,
+    PYRAMID,
+    SHAPES,
+    SOLIDS,
+    TETRAHEDRON,
+    TWIST,
+    scaled,
+)
+
+from silico_py.primitives import (
+    Box,
+    Bundle,
+    Capsule,
+    Cone,
+    Cylinder,
+    Ellipsoid,
+    HalfSpace,
+    MinkowskiSum,
+    PaddedPolytope,
+    Polytope,
+    Sphere,
+)
+from silico_py.primitives._conic_gauge import conic_gauge, solve
+from silico_py.solver.cones import SECOND_ORDER
+
+POINTS = 24
+
+
+@lru_cache(maxsize=None)
+def many(method, name):
+    """A method of the shapes' class, compiled over a batch of points (or directions)."""
+    if method == "gauge_gradient":
+        one = jax.grad(lambda shape, x: shape.gauge(x), argnums=1)
+    elif method == "slack":
+        return jax.jit(jax.vmap(lambda s, *a: s.slack(*a), in_axes=(None, 0, 0, 0)))
+    else:
+        one = lambda shape, x: getattr(shape, method)(x)  # noqa: E731
+    return jax.jit(jax.vmap(one, in_axes=(None, 0)))
+
+
+def call(method, name, points):
+    return many(method, name)(SHAPES[name], points)
+
+
+def points_around(name, count=POINTS, seed=0):
+    """Points inside and outside of the shape, on the scale of its own extents."""
+    rng = np.random.default_rng(seed)
+    draw = rng.normal(size=(count, 3))
+    if name == "half_space":
+        return jnp.asarray(draw)
+    ends = np.asarray(call("support", name, directions(100)))
+    middle = np.asarray(getattr(SHAPES[name], "reference", np.zeros(3)))
+    return jnp.asarray(middle + draw * ends.std(axis=0))
+
+
+def directions(count, seed=1):
+    rng = np.random.default_rng(seed)
+    d = rng.normal(size=(count, 3))
+    return jnp.asarray(d / np.linalg.norm(d, axis=1, keepdims=True))
+
+
+# ---------------------------------------------------------------- slack, cone, interior
+
+
+@pytest.mark.parametrize("name", CONVEX)
+def test_slack_is_affine_and_fills_its_cone(name):
+    shape = SHAPES[name]
+    rng = np.random.default_rng(2)
+    n = shape.n_aux
+    batch = rng.normal(size=(3, 4 + n))
+    batch[2] = 0.3 * batch[0] + 0.7 * batch[1]
+    values = many("slack", name)(shape, batch[:, :3], batch[:, 3], batch[:, 4:])
+    assert values.shape == (3, shape.cone.dim)
+    np.testing.assert_allclose(values[2], 0.3 * values[0] + 0.7 * values[1], atol=1e-12)
+
+
+@pytest.mark.parametrize("name", CONVEX)
+def test_interior_is_strictly_inside(name):
+    shape = SHAPES[name]
+    x = points_around(name)
+    bound, eps = call("interior", name, x)
+    keep = np.isfinite(bound)
+    assert keep.sum() > 3
+    for factor in (1.001, 1.5, 30.0):
+        slack = many("slack", name)(shape, x, factor * bound, eps)
+        assert np.all(np.asarray(shape.cone.margin(slack))[keep] > 0)
+
+
+@pytest.mark.parametrize("name", SOLIDS)
+def test_slack_grows_into_the_cone_with_alpha(name):
+    """So that any alpha above the bound of `interior` is feasible, and at the reference too."""
+    shape = SHAPES[name]
+    zeros, eps = jnp.zeros(1), jnp.zeros((1, shape.n_aux))
+    rate = many("slack", name)(shape, jnp.zeros((1, 3)), zeros + 1, eps)
+    rate = rate - many("slack", name)(shape, jnp.zeros((1, 3)), zeros, eps)
+    assert shape.cone.margin(rate)[0] > 0
+    bound, eps = call("interior", name, shape.reference[None])
+    assert bound[0] == 0
+    slack = many("slack", name)(shape, shape.reference[None], bound + 1e-3, eps)
+    assert shape.cone.margin(slack)[0] > 0
+
+
+# ---------------------------------------------------------------- gauge
+
+
+@pytest.mark.parametrize("name", SOLIDS)
+def test_gauge_has_a_primal_and_a_dual_certificate(name):
+    """gauge(x) = max_d d.(x-r) / (h(d) - d.r): no direction does better, its gradient attains it."""
+    shape = SHAPES[name]
+    x = points_around(name)
+    r = shape.reference
+    gauge = np.asarray(call("gauge", name, x))
+
+    d = directions(400)
+    reach = np.sum(np.asarray(d) * np.asarray(call("support", name, d) - r), axis=1)
+    assert np.all(reach > 0)
+    lower = np.max(np.asarray(x - r) @ np.asarray(d).T / reach, axis=1)
+    assert np.all(lower <= gauge * (1 + 1e-8))
+
+    d = call("gauge_gradient", name, x)
+    reach = np.sum(np.asarray(d) * np.asarray(call("support", name, d) - r), axis=1)
+    np.testing.assert_allclose(reach, 1, rtol=1e-6)
+    np.testing.assert_allclose(np.sum(np.asarray(d) * np.asarray(x - r), axis=1), gauge, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", CLOSED_FORM)
+def test_gauge_is_the_edge_of_feasibility(name):
+    """Feasible just above (interior's eps), infeasible just below for any eps (conic program)."""
+    shape = SHAPES[name]
+    x = points_around(name)
+    gauge = call("gauge", name, x)
+    bound, eps = call("interior", name, x)
+    np.testing.assert_allclose(bound, gauge, rtol=1e-12)
+    if shape.n_aux == 0:
+        below = many("slack", name)(shape, x, gauge * (1 - 1e-9), eps)
+        assert np.all(np.asarray(shape.cone.margin(below)) < 0)
+    else:
+        conic = jax.jit(jax.vmap(conic_gauge, in_axes=(None, 0)))(shape, x)
+        np.testing.assert_allclose(conic, gauge, rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", ITERATIVE)
+def test_iterative_gauge_is_feasible_below_its_bound_and_tight(name):
+    shape = SHAPES[name]
+    x = points_around(name)
+    alpha, eps, dual = jax.jit(jax.vmap(solve, in_axes=(None, 0)))(shape, x)
+    slack = many("slack", name)(shape, x, alpha, eps)
+    gap = np.sum(np.asarray(slack * dual), axis=1)
+    assert np.all(np.asarray(shape.cone.margin(slack)) >= -1e-12)
+    assert np.all(np.asarray(shape.cone.margin(dual)) >= 0)
+    assert np.all(gap < 1e-9 * np.asarray(alpha))
+    bound, _ = call("interior", name, x)
+    assert np.all(np.asarray(alpha) <= np.asarray(bound) * (1 + 1e-12))
+
+
+@pytest.mark.parametrize("name", ["cone", "capsule", "padded_on_face", "sum_nested"])
+def test_gauge_agrees_with_cvxpy(name):
+    cp = pytest.importorskip("cvxpy")
+    shape = SHAPES[name]
+    for x in points_around(name, count=3, seed=5):
+        zero = jnp.zeros(shape.n_aux)
+        matrix = np.asarray(
+            jax.jacfwd(lambda y: shape.slack(x, y[0], y[1:]))(jnp.zeros(1 + shape.n_aux))
+        )
+        offset = np.asarray(shape.slack(x, 0.0, zero))
+        y = cp.Variable(1 + shape.n_aux)
+        rows = offset + matrix @ y
+        constraints = [
+            cp.SOC(rows[part][0], rows[part][1:]) if kind == SECOND_ORDER else rows[part] >= 0
+            for kind, part in shape.cone.slices()
+        ]
+        value = cp.Problem(cp.Minimize(y[0]), constraints).solve(solver=cp.CLARABEL)
+        np.testing.assert_allclose(call("gauge", name, x[None])[0], value, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", SOLIDS)
+def test_gauge_gradient_matches_finite_differences(name):
+    shape = SHAPES[name]
+    x = points_around(name, count=POINTS, seed=3)
+    gradient = np.asarray(call("gauge_gradient", name, x))
+    h = 1e-6 * float(shape.characteristic_length)
+    if name in ITERATIVE:
+        h *= 100
+    difference = np.stack(
+        [
+            np.asarray(call("gauge", name, x + step) - call("gauge", name, x - step)) / (2 * h)
+            for step in h * np.eye(3)
+        ],
+        axis=1,
+    )
+    error = np.linalg.norm(gradient - difference, axis=1)
+    # A point may happen to sit on an edge of the gauge.
+    assert np.mean(error < 1e-4 * np.linalg.norm(gradient, axis=1)) > 0.9
+    at_reference = call("gauge_gradient", name, shape.reference[None])
+    assert np.all(np.isfinite(at_reference))
+    assert call("gauge", name, shape.reference[None])[0] == 0
+
+
+@pytest.mark.parametrize("name", ["polytope_far", "padded", "capsule", "cone", "sum_box_ellipsoid"])
+def test_gauge_derivative_in_the_parameters(name):
+    shape = SHAPES[name]
+    x = points_around(name, count=1, seed=7)[0]
+    rng = np.random.default_rng(8)
+    tangent = jax.tree.map(lambda leaf: jnp.asarray(rng.normal(size=leaf.shape)), shape)
+    gauge = jax.jit(lambda s: s.gauge(x))
+    _, exact = jax.jvp(gauge, (shape,), (tangent,))
+    h = 1e-5
+    plus, minus = (
+        gauge(jax.tree.map(lambda a, t, s=s: a + s * h * t, shape, tangent)) for s in (1, -1)
+    )
+    np.testing.assert_allclose(exact, (plus - minus) / (2 * h), rtol=1e-4, atol=1e-6)
+    reverse = jax.grad(gauge)(shape)
+    total = sum(
+        float(jnp.sum(g * t))
+        for g, t in zip(jax.tree.leaves(reverse), jax.tree.leaves(tangent), strict=True)
+    )
+    np.testing.assert_allclose(total, exact, rtol=1e-8)
+
+
+# ---------------------------------------------------------------- support, mesh, radius
+
+
+@lru_cache(maxsize=None)
+def mesh(name, resolution=None):
+    options = {} if resolution is None else {"resolution": resolution}
+    return SHAPES[name].surface_mesh(**options)
+
+
+@pytest.mark.parametrize("name", BOUNDED)
+def test_support_is_furthest_and_in_the_shape(name):
+    shape = SHAPES[name]
+    d = directions(60)
+    s = call("support", name, d)
+    vertices, _ = mesh(name)
+    reach = np.sum(np.asarray(s * d), axis=1)
+    size = float(shape.bounding_radius)
+    assert np.all(np.max(vertices @ np.asarray(d).T, axis=0) <= reach + 1e-9 * size)
+    # Pulled in by a hair, since the points lie on the surface.
+    middle = s[0] * 0 + (shape.reference if name in SOLIDS else jnp.mean(s, axis=0))
+    if name in SOLIDS:
+        assert np.all(call("contains", name, middle + (1 - 1e-7) * (s - middle)))
+    np.testing.assert_allclose(call("support", name, 7.0 * d), s, atol=1e-9 * size)
+    for axis in jnp.eye(3):
+        assert np.all(np.isfinite(call("support", name, axis[None])))
+
+
+@pytest.mark.parametrize("name", BOUNDED)
+def test_mesh_is_closed_and_faces_outward(name):
+    trimesh = pytest.importorskip("trimesh")
+    vertices, faces = mesh(name)
+    solid = trimesh.Trimesh(vertices, faces, process=False)
+    assert solid.is_watertight and solid.is_winding_consistent
+    assert np.all(solid.area_faces > 0)
+    for body in solid.split(only_watertight=False) if "bundle" in name else [solid]:
+        assert body.volume > 0
+        assert np.sum(body.triangles_center * body.face_normals) >= 0 or "far" in name or (
+            "bundle" in name
+        )
+    if name in SOLIDS:
+        gauge = np.asarray(call("gauge", name, jnp.asarray(vertices[:200])))
+        np.testing.assert_allclose(gauge, 1, atol=1e-6)
+
+
+def test_half_space_patch():
+    vertices, faces = SHAPES["half_space"].surface_mesh(extent=2.0)
+    np.testing.assert_allclose(vertices @ np.array([0, 0.6, 0.8]), 0.3, atol=1e-12)
+    a, b, c = (vertices[faces[:, k]] for k in range(3))
+    assert np.all(np.cross(b - a, c - a) @ np.array([0, 0.6, 0.8]) > 0)
+    with pytest.raises(ValueError, match="infinite volume"):
+        SHAPES["half_space"].mass_properties()
+    with pytest.raises(ValueError, match="unbounded"):
+        SHAPES["half_space"].support(jnp.ones(3))
+
+
+@pytest.mark.parametrize("name", BOUNDED)
+def test_bounding_radius(name):
+    shape = SHAPES[name]
+    vertices, _ = mesh(name)
+    furthest = np.max(np.linalg.norm(vertices, axis=1))
+    assert furthest <= float(shape.bounding_radius) * (1 + 1e-9)
+    if name in CLOSED_FORM or name.startswith("padded"):
+        np.testing.assert_allclose(shape.bounding_radius, furthest, rtol=0.02)
+    if name in SOLIDS:
+        about = np.max(np.linalg.norm(vertices - np.asarray(shape.reference), axis=1))
+        assert about <= float(shape.characteristic_length) * (1 + 1e-9)
+
+
+# ---------------------------------------------------------------- mass properties
+
+# Relative; the sums' own quadrature is approximate, and so is their mesh.
+MASS_TOLERANCE = {"sum_box_ellipsoid": 5e-3, "sum_nested": 5e-3}
+
+
+def _mesh_properties(trimesh, name, resolution):
+    body = trimesh.Trimesh(*mesh(name, resolution), process=False)
+    return np.concatenate([[body.volume], body.center_mass, np.ravel(body.moment_inertia)])
+
+
+@pytest.mark.parametrize("name", BOUNDED)
+def test_mass_properties_match_the_mesh(name):
+    """trimesh's integrals over inscribed meshes, extrapolated (the error is quadratic)."""
+    trimesh = pytest.importorskip("trimesh")
+    coarse, fine = (_mesh_properties(trimesh, name, n) for n in (32, 64))
+    expected = (4 * fine - coarse) / 3
+    volume, center, inertia = SHAPES[name].mass_properties()
+    size = float(SHAPES[name].characteristic_length)
+    tolerance = MASS_TOLERANCE.get(name, 1e-4)
+    np.testing.assert_allclose(volume, expected[0], rtol=tolerance)
+    np.testing.assert_allclose(center, expected[1:4], atol=tolerance * size)
+    scale = np.max(np.abs(np.diag(inertia)))
+    np.testing.assert_allclose(
+        np.ravel(inertia), expected[4:], rtol=2 * tolerance, atol=2 * tolerance * scale
+    )
+
+
+@pytest.mark.parametrize("name", ["cone", "capsule", "polytope_far", "padded_on_face", "bundle"])
+def test_mass_properties_match_monte_carlo(name):
+    """Points drawn in a box around the shape, within five standard errors."""
+    shape = SHAPES[name]
+    vertices, _ = mesh(name)
+    low, high = vertices.min(axis=0) - 0.02, vertices.max(axis=0) + 0.02
+    count = 20_000
+    x = np.random.default_rng(9).uniform(low, high, size=(count, 3))
+    inside = np.asarray(call("contains", name, jnp.asarray(x)))
+    volume, center, inertia = shape.mass_properties()
+    offset = x - np.asarray(center)
+    outer = np.einsum("ki,kj->kij", offset, offset)
+    turning = np.trace(outer, axis1=1, axis2=2)[:, None, None] * np.eye(3) - outer
+    box = np.prod(high - low)
+    for expected, sample in (
+        (volume, np.ones(count)),
+        (np.zeros(3), offset),
+        (inertia, turning),
+    ):
+        weighted = np.where(inside.reshape(-1, *[1] * (sample.ndim - 1)), box * sample, 0)
+        error = 5 * weighted.std(axis=0) / np.sqrt(count)
+        assert np.all(np.abs(weighted.mean(axis=0) - np.asarray(expected)) <= error + 1e-12)
+
+
+def test_padded_polytope_is_exact():
+    """Box: Steiner's formula; any core: the limit of a large ball; derivatives by differences."""
+    h, r = np.array([0.2, 0.3, 0.1]), 0.07
+    A, b = np.concatenate([np.eye(3), -np.eye(3)]), np.concatenate([h, h])
+    padded = PaddedPolytope(A, b, r)
+    volume, center, inertia = padded.mass_properties()
+    sides = 8 * (h[0] * h[1] + h[1] * h[2] + h[2] * h[0])
+    exact = 8 * np.prod(h) + sides * r + 2 * np.pi * r**2 * h.sum() + 4 / 3 * np.pi * r**3
+    np.testing.assert_allclose(volume, exact, rtol=1e-13)
+    np.testing.assert_allclose(center, 0, atol=1e-14)
+    np.testing.assert_allclose(inertia - np.diag(np.diag(inertia)), 0, atol=1e-15)
+
+    tiny = PaddedPolytope(core=scaled(SHAPES["polytope_tetrahedron"], 1e-6), radius=1.0)
+    ball = Sphere(1.0).mass_properties()
+    np.testing.assert_allclose(tiny.mass_properties().inertia, ball.inertia, atol=1e-4)
+
+    shape = SHAPES["padded"]
+    inertia_of = jax.jit(lambda s: s.mass_properties().inertia)
+    rng = np.random.default_rng(1)
+    tangent = jax.tree.map(lambda leaf: jnp.asarray(rng.normal(size=leaf.shape)), shape)
+    _, exact = jax.jvp(inertia_of, (shape,), (tangent,))
+    plus, minus = (
+        inertia_of(jax.tree.map(lambda a, t, s=s: a + s * 1e-6 * t, shape, tangent))
+        for s in (1, -1)
+    )
+    np.testing.assert_allclose(exact, (plus - minus) / 2e-6, rtol=1e-5, atol=1e-8)
+
+
+def test_sum_quadrature_accuracy():
+    """Against the exact layer around a polytope, and the exact sum of two boxes."""
+    exact = SHAPES["padded"].mass_properties()
+    core = Polytope(OBLIQUE_A, OBLIQUE_B)
+    found = MinkowskiSum(core, Sphere(0.1)).mass_properties()
+    np.testing.assert_allclose(found.volume, exact.volume, rtol=1e-3)
+    np.testing.assert_allclose(found.center_of_mass, exact.center_of_mass, atol=1e-4)
+    np.testing.assert_allclose(
+        found.inertia, exact.inertia, atol=2e-3 * float(jnp.max(exact.inertia))
+    )
+    boxes = MinkowskiSum(Box((0.1, 0.2, 0.3)), Box((0.3, 0.01, 0.1))).mass_properties()
+    np.testing.assert_allclose(boxes.volume, 8 * 0.4 * 0.21 * 0.4, rtol=1e-3)
+    smooth = MinkowskiSum(Sphere(0.1), Sphere(0.2)).mass_properties()
+    np.testing.assert_allclose(smooth.inertia, Sphere(0.3).mass_properties().inertia, atol=1e-6)
+
+
+# ---------------------------------------------------------------- jax: batches, jit, derivatives
+
+FAMILIES = {
+    "box": lambda t: Box((t, 0.2, 0.3)),
+    "ellipsoid": lambda t: Ellipsoid((0.2, t, 0.3)),
+    "capsule": lambda t: Capsule(t, 0.4),
+    "cylinder": lambda t: Cylinder(0.3, t),
+    "cone": lambda t: Cone(t, 0.4),
+    "sphere": Sphere,
+    "polytope": lambda t: Polytope(OBLIQUE_A, OBLIQUE_B * (1 + 0 * t) + 0.1 * t),
+    "padded": lambda t: PaddedPolytope(OBLIQUE_A, OBLIQUE_B, t),
+    "sum": lambda t: MinkowskiSum(Box((0.1, 0.2, 0.3)), Sphere(t)),
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_stacked_shapes_batch(family):
+    shapes = [FAMILIES[family](t) for t in (0.15, 0.2, 0.35)]
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *shapes)
+    x = jnp.array([0.1, -0.25, 0.2])
+
+    def report(shape):
+        bound, eps = shape.interior(x)
+        return shape.gauge(x), bound, shape.slack(x, 2.0, eps), shape.support(x)
+
+    together = jax.jit(jax.vmap(report))(stacked)
+    one = jax.jit(report)
+    for k, shape in enumerate(shapes):
+        for batched, single in zip(together, one(shape), strict=True):
+            np.testing.assert_allclose(batched[k], single, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_construction_under_grad_and_jit(family):
+    x = jnp.array([0.3, 0.25, 0.2])
+    build = FAMILIES[family]
+
+    def value(t):
+        return jnp.sum(build(t).support(x) ** 2)
+
+    t = jnp.asarray(0.2)
+    expected = (value(t + 1e-6) - value(t - 1e-6)) / 2e-6
+    np.testing.assert_allclose(jax.grad(value)(t), expected, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(jax.jit(jax.grad(value))(t), expected, rtol=1e-6, atol=1e-8)
+
+
+def test_polytope_structure_is_kept_by_replace_inside_jit():
+    shape = SHAPES["polytope_oblique"]
+    volume = jax.jit(lambda b: dataclasses.replace(shape, b=b).mass_properties().volume)
+    np.testing.assert_allclose(volume(shape.b), shape.mass_properties().volume, rtol=1e-13)
+    with pytest.raises(ValueError, match="traced"):
+        jax.jit(lambda b: Polytope(OBLIQUE_A, b).mass_properties().volume)(shape.b)
+    with pytest.raises(ValueError, match="concrete"):
+        jax.jit(lambda v: Polytope.from_vertices(v).b)(jnp.asarray(TETRAHEDRON))
+
+
+def test_polytope_from_vertices_follows_its_vertices():
+    def volume(v):
+        return Polytope.from_vertices(v).mass_properties().volume
+
+    points = jnp.asarray(TETRAHEDRON)
+    a, b, c, d = TETRAHEDRON
+    np.testing.assert_allclose(
+        volume(points), abs(np.linalg.det([b - a, c - a, d - a])) / 6, rtol=1e-12
+    )
+    gradient = jax.grad(volume)(points)
+    # Moving one corner of a tetrahedron changes the volume by a third of the opposite area.
+    opposite = np.cross(TETRAHEDRON[1] - TETRAHEDRON[0], TETRAHEDRON[2] - TETRAHEDRON[0]) / 6
+    np.testing.assert_allclose(np.abs(gradient[3]), np.abs(opposite), atol=1e-12)
+
+
+def test_polytope_rows_are_normalised_and_the_frame_kept():
+    lengths = np.linspace(0.5, 3, len(OBLIQUE_B))
+    shape = Polytope(OBLIQUE_A * lengths[:, None], OBLIQUE_B * lengths)
+    np.testing.assert_allclose(np.linalg.norm(shape.A, axis=1), 1, rtol=1e-14)
+    np.testing.assert_allclose(shape.vertices, SHAPES["polytope_oblique"].vertices, atol=1e-13)
+    far, near = SHAPES["polytope_far"], SHAPES["polytope_on_face"]
+    shift = np.array([2.0, -1.0, 0.5])
+    np.testing.assert_allclose(far.reference, near.reference + shift, atol=1e-12)
+    np.testing.assert_allclose(far.gauge(near.reference + shift + 0.1), near.gauge(near.reference + 0.1))
+    assert not np.any(np.asarray(SHAPES["polytope_oblique"].reference))
+    # An octahedron has four faces at each vertex; redundant and repeated rows change nothing.
+    octahedron = Polytope.from_vertices(np.concatenate([np.eye(3), -np.eye(3)]))
+    assert octahedron.A.shape == (8, 3) and octahedron.vertices.shape == (6, 3)
+    np.testing.assert_allclose(octahedron.mass_properties().volume, 4 / 3, rtol=1e-13)
+    extra = Polytope(np.r_[OBLIQUE_A, [[0, 0, 1.0]], [[0, 1.0, 0]]], np.r_[OBLIQUE_B, 9.0, OBLIQUE_B[1]])
+    np.testing.assert_allclose(
+        extra.mass_properties().inertia, SHAPES["polytope_oblique"].mass_properties().inertia, atol=1e-14
+    )
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_pytree(name):
+    shape = SHAPES[name]
+    leaves, structure = jax.tree.flatten(shape)
+    for leaf in leaves:
+        assert leaf.dtype == jnp.float64 and not leaf.weak_type
+    again = jax.tree.unflatten(structure, leaves)
+    assert jax.tree.structure(again) == structure
+    jax.tree.unflatten(structure, [None] * len(leaves))  # validation does not run here
+    jax.tree.unflatten(structure, [-leaf for leaf in leaves])
+    assert all(path for path, _ in jax.tree_util.tree_leaves_with_path(shape))
+    assert repr(shape).startswith(type(shape).__name__ + "(")
+    assert "Traced" not in repr(shape)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        shape.extra = 1
+
+
+def test_dtype_follows_the_arrays_given():
+    assert Sphere(np.float32(0.1) * np.ones((), np.float32)).dtype == jnp.float32
+    assert Box(jnp.ones(3, jnp.float32)).mass_properties().inertia.dtype == jnp.float32
+    assert Capsule(1, 2).dtype == jnp.float64
+    single = PaddedPolytope(OBLIQUE_A.astype(np.float32), OBLIQUE_B.astype(np.float32), 0.1)
+    x = jnp.array([0.5, 0.4, 0.1], jnp.float32)
+    assert single.gauge(x).dtype == jnp.float32
+    np.testing.assert_allclose(single.gauge(x), SHAPES["padded"].gauge(x.astype(float)), rtol=1e-4)
+
+
+# ---------------------------------------------------------------- scaling
+
+FACTORS = st.floats(1e-3, 1e3)
+
+
+@lru_cache(maxsize=None)
+def _scaling_report(name):
+    shape = SHAPES[name]
+    x = jnp.array([0.13, -0.21, 0.17])
+
+    @jax.jit
+    def report(factor):
+        grown = scaled(shape, factor)
+        mass = grown.mass_properties()
+        if name == "bundle":
+            return mass, jnp.zeros(4)
+        about = shape.reference
+        gauges = jnp.stack(
+            [
+                grown.gauge(factor * x),
+                shape.gauge(about + factor * (x - about)) / factor,
+                grown.bounding_radius / factor,
+                grown.characteristic_length / factor,
+            ]
+        )
+        return mass, gauges
+
+    return report, report(1.0)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["box", "ellipsoid", "sphere", "capsule", "cylinder", "cone", "polytope_far", "padded", "bundle"],
+)
+@settings(max_examples=25, deadline=None)
+@given(factor=FACTORS)
+def test_scaling(name, factor):
+    report, (mass, gauges) = _scaling_report(name)
+    grown, grown_gauges = report(factor)
+    np.testing.assert_allclose(grown_gauges, gauges, rtol=1e-8)
+    np.testing.assert_allclose(grown.volume, factor**3 * mass.volume, rtol=1e-9)
+    np.testing.assert_allclose(
+        grown.center_of_mass, factor * mass.center_of_mass, rtol=1e-9, atol=1e-12 * factor
+    )
+    np.testing.assert_allclose(
+        grown.inertia, factor**5 * mass.inertia, rtol=1e-8, atol=1e-12 * factor**5
+    )
+
+
+# ---------------------------------------------------------------- bundles
+
+
+def test_bundle_flattens_nested_pieces():
+    nested = SHAPES["bundle_nested"]
+    pieces = nested.pieces()
+    assert [type(shape) for shape, _, _ in pieces] == [Cylinder, Box, Sphere]
+    for _, _, orientation in pieces:
+        np.testing.assert_allclose(np.linalg.norm(orientation), 1, rtol=1e-12)
+    inner = SHAPES["bundle"]
+    # A point of the inner bundle, moved as the outer one moves it.
+    w, v = TWIST[0], np.array(TWIST[1:])
+    point = np.array([0.19, 0.02, 0.40])
+    moved = point + 2 * np.cross(v, np.cross(v, point) + w * point) + np.array([0.3, 0.1, -0.2])
+    for shift in (np.zeros(3), np.array([0.0, 0.0, 0.3])):
+        turned = moved + shift
+        back = turned - np.array([0.3, 0.1, -0.2])
+        back = back + 2 * np.cross(-v, np.cross(-v, back) + w * back)
+        assert bool(nested.contains(jnp.asarray(turned))) == bool(inner.contains(jnp.asarray(back)))
+    assert bool(nested.contains(jnp.asarray(moved)))
+
+
+def test_bundle_mass_counts_overlaps_twice():
+    ball = Sphere(0.2)
+    identity = (1.0, 0.0, 0.0, 0.0)
+    twice = Bundle([(ball, (0, 0, 0), identity), (ball, (0, 0, 0), identity)]).mass_properties()
+    np.testing.assert_allclose(twice.inertia, 2 * ball.mass_properties().inertia, rtol=1e-14)
+
+
+# ---------------------------------------------------------------- bad input
+
+IDENTITY = (1.0, 0.0, 0.0, 0.0)
+CUBE_A = np.concatenate([np.eye(3), -np.eye(3)])
+BAD = {
+    "negative radius": (lambda: Sphere(-1.0), "radius: must be positive"),
+    "zero radius": (lambda: Capsule(0.0, 1.0), "radius: must be positive"),
+    "zero length": (lambda: Capsule(0.1, 0.0), "length: must be positive"),
+    "nan length": (lambda: Cylinder(0.1, np.nan), "length: has NaN"),
+    "infinite height": (lambda: Cone(0.1, np.inf), "height: has NaN or inf"),
+    "two radii": (lambda: Ellipsoid((1.0, 2.0)), r"radii: expected shape \(3,\)"),
+    "ragged": (lambda: Ellipsoid((1.0, (2.0, 3.0), 1.0)), "radii: expected numbers"),
+    "text": (lambda: Sphere("big"), "radius: expected real numbers"),
+    "none": (lambda: Sphere(None), "radius: expected"),
+    "complex": (lambda: Sphere(1j), "radius: expected real"),
+    "flat box": (lambda: Box((1.0, 0.0, 1.0)), "half_extents: must be positive"),
+    "scalar box": (lambda: Box(1.0), "half_extents: expected shape"),
+    "long normal": (lambda: HalfSpace((0.0, 0.0, 2.0), 0.0), "normal: must have norm 1"),
+    "zero normal": (lambda: HalfSpace((0.0, 0.0, 0.0), 0.0), "normal: must have norm 1"),
+    "nan offset": (lambda: HalfSpace((0.0, 0.0, 1.0), np.nan), "offset: has NaN"),
+    "A of shape (3, 2)": (lambda: Polytope(np.ones((3, 2)), np.ones(3)), "A: expected shape"),
+    "b too short": (lambda: Polytope(CUBE_A, np.ones(5)), "b: expected shape"),
+    "zero row": (lambda: Polytope(np.r_[CUBE_A, np.zeros((1, 3))], np.ones(7)), "row 6 is zero"),
+    "nan row": (lambda: Polytope(CUBE_A * np.nan, np.ones(6)), "A: has NaN"),
+    "empty polytope": (lambda: Polytope(CUBE_A, -np.ones(6)), "empty"),
+    "flat polytope": (lambda: Polytope(CUBE_A, [1, 1, 0, 1, 1, 0]), "no volume"),
+    "unbounded below": (lambda: Polytope(CUBE_A[:5], np.ones(5)), "unbounded"),
+    "one row": (lambda: Polytope([[1.0, 0, 0]], [1.0]), "unbounded"),
+    "slab": (lambda: Polytope([[1.0, 0, 0], [-1.0, 0, 0]], [1.0, 1.0]), "unbounded"),
+    "prism": (lambda: Polytope(CUBE_A[[0, 1, 3, 4]], np.ones(4)), "unbounded"),
+    "reference outside": (
+        lambda: Polytope(CUBE_A, np.ones(6), reference=(3.0, 0, 0)),
+        "reference: must lie strictly inside",
+    ),
+    "three vertices": (lambda: Polytope.from_vertices(np.eye(3)), "at least 4"),
+    "coplanar vertices": (
+        lambda: Polytope.from_vertices([[0, 0, 0], [1, 0, 0], [0, 1, 0], [1, 1, 0], [2, 1, 0]]),
+        "one plane",
+    ),
+    "nan vertex": (lambda: Polytope.from_vertices(PYRAMID * np.nan), "v: has NaN"),
+    "padding below zero": (lambda: PaddedPolytope(CUBE_A, np.ones(6), -0.1), "radius"),
+    "padding missing": (lambda: PaddedPolytope(CUBE_A, np.ones(6)), "radius: missing"),
+    "padding without core": (lambda: PaddedPolytope(radius=0.1), "A, b: give both"),
+    "padded box": (lambda: PaddedPolytope(core=Box((1, 1, 1)), radius=0.1), "core: expected"),
+    "sum with ground": (
+        lambda: MinkowskiSum(Sphere(1.0), HalfSpace((0, 0, 1.0), 0.0)),
+        "second: .* unbounded",
+    ),
+    "sum with bundle": (
+        lambda: MinkowskiSum(SHAPES["bundle"], Sphere(1.0)),
+        "first: expected a convex primitive",
+    ),
+    "sum with number": (lambda: MinkowskiSum(Sphere(1.0), 2.0), "second: expected a convex"),
+    "empty bundle": (lambda: Bundle([]), "at least one piece"),
+    "bundle of shapes": (lambda: Bundle([Sphere(1.0)]), r"pieces\[0\]: expected \(shape"),
+    "bundle of numbers": (lambda: Bundle([(1.0, (0, 0, 0), IDENTITY)]), r"pieces\[0\]"),
+    "ground in bundle": (
+        lambda: Bundle([(HalfSpace((0, 0, 1.0), 0.0), (0, 0, 0), IDENTITY)]),
+        "bounded primitive",
+    ),
+    "zero quaternion": (
+        lambda: Bundle([(Sphere(1.0), (0, 0, 0), (0, 0, 0, 0))]),
+        r"pieces\[0\] orientation: must have norm 1",
+    ),
+    "long quaternion": (
+        lambda: Bundle([(Sphere(1.0), (0, 0, 0), (1, 0, 0, 1e-2))]),
+        "orientation: must have norm 1",
+    ),
+    "nan position": (
+        lambda: Bundle([(Sphere(1.0), (0, np.nan, 0), IDENTITY)]),
+        "position: has NaN",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input(case):
+    build, message = BAD[case]
+    with pytest.raises(ValueError, match=message):
+        build()
+
+
+def test_wrong_shape_is_refused_under_jit_too():
+    with pytest.raises(ValueError, match="radii: expected shape"):
+        jax.jit(lambda r: Ellipsoid(r).radii)(jnp.ones(2))
