@@ -79,16 +79,22 @@ def assign(shape: Any, **values: Any) -> None:
 def concrete(value: Any) -> np.ndarray | None:
     """The value as a numpy array, or None where only its shape is known (under jit or vmap)."""
     try:
-        if isinstance(value, (list, tuple)) and any(
-            isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(value)
-        ):
-            value = jnp.asarray(value)
+        value = _joined(value)
         # stop_gradient unwraps a value that is only being differentiated.
         if isinstance(value, jax.core.Tracer):
             value = jax.lax.stop_gradient(value)
         return np.asarray(value)
     except jax.errors.TracerArrayConversionError:
         return None
+
+
+def _joined(value: Any) -> Any:
+    """A sequence that holds traced numbers as one array; anything else unchanged."""
+    if isinstance(value, (list, tuple)) and any(
+        isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(value)
+    ):
+        return jnp.asarray(value)
+    return value
 
 
 def float_dtype(*values: Any) -> np.dtype:
@@ -109,12 +115,15 @@ def float_dtype(*values: Any) -> np.dtype:
 def parameter(
     name: str, value: Any, shape: tuple[int | None, ...], dtype: np.dtype, positive: bool = False
 ) -> Array:
-    """Check one argument and return it as an array of `dtype`; `None` in `shape` is any length."""
+    """Check one argument, return it as an array of `dtype`; `None` in `shape` is any length."""
     try:
+        value = _joined(value)
         known = concrete(value)
-        found = np.shape(known) if known is not None else jnp.shape(value)
+        found = jnp.shape(value if known is None else known)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{name}: expected numbers of shape {_show(shape)}, got {value!r}") from error
+        raise ValueError(
+            f"{name}: expected numbers of shape {_show(shape)}, got {value!r}"
+        ) from error
     if len(found) != len(shape) or any(
         want is not None and want != got for want, got in zip(shape, found, strict=False)
     ):
@@ -137,7 +146,8 @@ def unit(name: str, value: Any, size: int, dtype: np.dtype) -> Array:
         norm = float(np.linalg.norm(np.asarray(known, float)))
         if abs(norm - 1) > UNIT_TOLERANCE:
             raise ValueError(
-                f"{name}: must have norm 1 (within {UNIT_TOLERANCE:g}), got {norm:.9g}; normalise it"
+                f"{name}: must have norm 1 (within {UNIT_TOLERANCE:g}), got {norm:.9g}; "
+                "normalise it"
             )
     return array
 
@@ -219,7 +229,7 @@ class ConvexShape(Shape):
         return self.bounding_radius
 
     def interior(self, x: Vector3) -> tuple[Scalar, Float[Array, " n_aux"]]:
-        """`(bound, eps)`: slack(x, alpha, eps) is strictly inside the cone for all alpha > bound."""
+        """`(bound, eps)`: slack(x, alpha, eps) is strictly in the cone for all alpha > bound."""
         return self.gauge(x), jnp.zeros(0, self.dtype)
 
     def contains(self, x: Vector3) -> Array:

@@ -45,11 +45,9 @@ def solid_moments(points: Float[Array, "n 3"], triangles: Triangles) -> Moments:
     return Moments(jnp.sum(volume), first, second)
 
 
-def _edges(triangles: Triangles) -> tuple[np.ndarray, np.ndarray]:
+def edges(triangles: Triangles) -> tuple[np.ndarray, np.ndarray]:
     """Each edge once: (start, end) as the first triangle runs through it, and its two triangles."""
-    owner = {
-        (int(t[k]), int(t[(k + 1) % 3])): f for f, t in enumerate(triangles) for k in range(3)
-    }
+    owner = {(int(t[k]), int(t[(k + 1) % 3])): f for f, t in enumerate(triangles) for k in range(3)}
     ends = [(i, j) for i, j in owner if i < j]
     return np.array(ends), np.array([(owner[i, j], owner[j, i]) for i, j in ends])
 
@@ -58,9 +56,7 @@ def _outer_sum(weight: Array, u: Array, v: Array) -> Matrix3:
     return jnp.einsum("k,ki,kj->ij", weight, u, v)
 
 
-def padding_moments(
-    points: Float[Array, "n 3"], triangles: Triangles, radius: Scalar
-) -> Moments:
+def padding_moments(points: Float[Array, "n 3"], triangles: Triangles, radius: Scalar) -> Moments:
     """Moments of the layer within `radius` outside a convex polyhedron (Steiner's decomposition).
 
     The layer is a slab on each face, a wedge of a cylinder along each edge and a sector of a
@@ -82,11 +78,13 @@ def padding_moments(
     volume = r * jnp.sum(area)
     first = r * (area @ center) + r**2 / 2 * (area @ normal)
     mixed = _outer_sum(area, center, normal)
-    surface = (jnp.einsum("f,fki,fkj->ij", area, corner, corner) + 9 * _outer_sum(area, center, center)) / 12
-    second = r * surface + r**2 / 2 * (mixed + mixed.T) + r**3 / 3 * _outer_sum(area, normal, normal)
+    surface = jnp.einsum("f,fki,fkj->ij", area, corner, corner)
+    surface = (surface + 9 * _outer_sum(area, center, center)) / 12
+    second = r * surface + r**2 / 2 * (mixed + mixed.T)
+    second = second + r**3 / 3 * _outer_sum(area, normal, normal)
 
     # Wedges: x = y + h u, u on the arc from n1 to n2.
-    ends, sides = _edges(triangles)
+    ends, sides = edges(triangles)
     start, end = points[ends[:, 0]], points[ends[:, 1]]
     span = end - start
     length = jnp.linalg.norm(span, axis=-1)
@@ -115,8 +113,10 @@ def padding_moments(
     count = points.shape[0]
     nu = jnp.concatenate([along, -along])
     at = np.concatenate([ends[:, 0], ends[:, 1]])
-    mean = jnp.zeros((count, 3), dtype).at[at].add(
-        -0.5 * jnp.concatenate([theta, theta])[:, None] * nu
+    mean = (
+        jnp.zeros((count, 3), dtype)
+        .at[at]
+        .add(-0.5 * jnp.concatenate([theta, theta])[:, None] * nu)
     )
     boundary = jnp.einsum("ki,kj->ij", nu, jnp.concatenate([arc, arc]))
     legs = [(b - a, c - a), (c - b, a - b), (a - c, b - c)]

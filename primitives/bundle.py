@@ -77,7 +77,7 @@ class Bundle(Shape):
         )
 
     def pieces(self) -> list[tuple[ConvexShape, Vector3, Quaternion]]:
-        """The convex pieces with position and orientation in this bundle's frame, nesting undone."""
+        """The convex pieces with their position and orientation in this frame, nesting undone."""
         flat = []
         for k, shape in enumerate(self.shapes):
             position, orientation = self.positions[k], self.orientations[k]
@@ -148,7 +148,7 @@ class Bundle(Shape):
 
     @property
     def bounding_radius(self) -> Scalar:
-        """Radius of a ball about the frame's origin that holds every piece (not the smallest) [m]."""
+        """Radius of a ball about the origin that holds every piece (not the smallest) [m]."""
         radii = [
             safe_norm(position) + shape.bounding_radius for shape, position, _ in self.pieces()
         ]

@@ -76,9 +76,7 @@ class Cone(ConvexShape):
     def support(self, direction: Vector3) -> Vector3:
         """Furthest point along `direction`: the apex or a point of the rim."""
         apex = jnp.zeros(3, self.dtype).at[2].set(0.75 * self.height)
-        rim = jnp.concatenate(
-            [self.radius * safe_unit(direction[:2]), (-self.height / 4)[None]]
-        )
+        rim = jnp.concatenate([self.radius * safe_unit(direction[:2]), (-self.height / 4)[None]])
         return jnp.where(jnp.dot(direction, apex) > jnp.dot(direction, rim), apex, rim)
 
     def mass_properties(self) -> MassProperties:

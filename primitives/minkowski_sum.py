@@ -51,9 +51,7 @@ class MinkowskiSum(ConvexShape):
         for name in ("first", "second"):
             shape = getattr(self, name)
             if not isinstance(shape, ConvexShape):
-                raise ValueError(
-                    f"{name}: expected a convex primitive, got {type(shape).__name__}"
-                )
+                raise ValueError(f"{name}: expected a convex primitive, got {type(shape).__name__}")
             if not shape.scaled:
                 raise ValueError(f"{name}: a {type(shape).__name__} is unbounded; give a solid")
         if self.first.dtype != self.second.dtype:
@@ -78,9 +76,7 @@ class MinkowskiSum(ConvexShape):
         """Centre of the scaling by alpha, the sum of the two references [m]."""
         return self.first.reference + self.second.reference
 
-    def slack(
-        self, x: Vector3, alpha: Scalar, eps: Float[Array, " n_aux"]
-    ) -> Float[Array, " dim"]:
+    def slack(self, x: Vector3, alpha: Scalar, eps: Float[Array, " n_aux"]) -> Float[Array, " dim"]:
         """Slack of `first` at x1 and of `second` at x - x1; eps = (eps1, eps2, x1)."""
         n1, n2 = self.first.n_aux, self.second.n_aux
         eps1, eps2, x1 = eps[:n1], eps[n1 : n1 + n2], eps[n1 + n2 :]

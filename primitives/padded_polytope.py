@@ -22,7 +22,7 @@ from silico_py.primitives._base import (
 )
 from silico_py.primitives._conic_gauge import conic_gauge
 from silico_py.primitives._mesh import hull_mesh, revolve, sphere_profile
-from silico_py.primitives._moments import padding_moments, solid_moments
+from silico_py.primitives._moments import edges, padding_moments, solid_moments
 from silico_py.primitives.polytope import Polytope
 from silico_py.solver.cones import ProductCone
 
@@ -111,11 +111,25 @@ class PaddedPolytope(ConvexShape):
         layer = padding_moments(points, triangles, self.radius)
         return solid_moments(points, triangles).plus(layer).mass_properties()
 
-    def surface_mesh(self, resolution: int = 16) -> Mesh:
-        """Hull of a ball with `resolution` segments placed at every vertex."""
+    def surface_mesh(self, resolution: int = 32) -> Mesh:
+        """Inscribed mesh with `resolution` segments around an edge's full circle."""
+        corners, triangles = np.asarray(self.core.vertices, float), self.core.triangles
+        radius = float(self.radius)
         ball, _ = revolve(*sphere_profile(resolution), resolution)
-        corners = np.asarray(self.core.vertices, float)
-        return hull_mesh((corners[:, None, :] + float(self.radius) * ball).reshape(-1, 3))
+        # Only points of the surface itself: ball points where they belong, then every arc.
+        points = [corners[np.argmax(ball @ corners.T, axis=1)] + radius * ball]
+        a, b, c = (corners[triangles[:, k]] for k in range(3))
+        normals = np.cross(b - a, c - a)
+        normals /= np.linalg.norm(normals, axis=1, keepdims=True)
+        for (start, end), (one, two) in zip(*edges(triangles), strict=True):
+            n1, n2 = normals[one], normals[two]
+            angle = np.arctan2(np.linalg.norm(np.cross(n1, n2)), n1 @ n2)
+            across = n2 - (n1 @ n2) * n1
+            across /= max(np.linalg.norm(across), 1e-12)
+            turn = np.linspace(0, angle, int(np.ceil(angle * resolution / (2 * np.pi))) + 1)
+            arc = radius * (np.cos(turn)[:, None] * n1 + np.sin(turn)[:, None] * across)
+            points += [corners[start] + arc, corners[end] + arc]
+        return hull_mesh(np.concatenate(points))
 
     @property
     def bounding_radius(self) -> Scalar:

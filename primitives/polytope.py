@@ -115,8 +115,7 @@ class Polytope(ConvexShape):
         known = concrete(v)
         if known is None:
             raise ValueError(
-                "v: the hull needs concrete points; build the polytope outside jit, "
-                "or give A and b"
+                "v: the hull needs concrete points; build the polytope outside jit, or give A and b"
             )
         tolerance = float(jnp.finfo(dtype).eps) ** 0.75
         return cls(*planes_of_vertices(points, np.asarray(known, float), tolerance))
@@ -179,7 +178,7 @@ class Polytope(ConvexShape):
 
 
 def _centroid(points: Float[Array, "n 3"], topology: Topology) -> Vector3:
-    """Centre of mass; tetrahedra are taken from the mean vertex for accuracy far from the origin."""
+    """Centre of mass, by tetrahedra from the mean vertex: accurate far from the origin."""
     inside = jax.lax.stop_gradient(jnp.mean(points, axis=0))
     moments = solid_moments(points - inside[None, :], np.array(topology.triangles))
     return inside + moments.first / moments.volume

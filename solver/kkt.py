@@ -18,8 +18,8 @@ from jaxtyping import Array, Float
 from silico_py.solver.cones import Scaling
 from silico_py.solver.problem import CellGroup, CellJacobian, CellVariables, Problem, Variables
 
-DUAL_REG = 1e-8
-PRIMAL_REG = 1e-8
+DUAL_REG = 1e-5
+PRIMAL_REG = 1e-5
 
 
 class CellRhs(NamedTuple):
@@ -55,14 +55,14 @@ class Factor(NamedTuple):
     lu: tuple[Array, Array]
 
 
-def factorize(problem: Problem, w: Variables) -> Factor:
+def factorize(problem: Problem, w: Variables, coupling) -> Factor:
     jac_nodes = jax.vmap(jax.jacfwd(problem.node_residual))(w.y, problem.node_data)
     n, ny = w.y.shape
     blocks = jnp.zeros((n, n, ny, ny), w.y.dtype)
     blocks = blocks.at[jnp.arange(n), jnp.arange(n)].set(jac_nodes)
     factors = []
     for group, cell in zip(problem.groups, w.cells, strict=True):
-        jac = group.derivative(w.y, cell)
+        jac = group.derivative(w.y, cell, coupling)
         f = jax.vmap(lambda j, c, group=group: _factor_cell(group, j, c))(jac, cell)
         m, arity = group.nodes.shape
         schur = f.schur.reshape(m, arity, ny, arity, ny).swapaxes(2, 3)
@@ -159,11 +159,11 @@ def refined_solve(problem, factor, rhs, refinements: int) -> Variables:
     return d
 
 
-REFINE = [1]
+REFINE = [3]
 PSI=[0.0]
 
-def newton_directions(problem, w, r):
-    factor = factorize(problem, w)
+def newton_directions(problem, w, r, coupling):
+    factor = factorize(problem, w, coupling)
     cols = lambda *v: jnp.stack(v, axis=-1)
     z = jnp.zeros_like
     cells = []

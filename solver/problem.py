@@ -89,10 +89,10 @@ class CellGroup:
         """Residual parts of all cells, the slack part without `- s`."""
         return jax.vmap(self.function)(self.gather(y), cell.x, cell.dual, self.data)
 
-    def derivative(self, y: Float[Array, "nodes ny"], cell: CellVariables) -> CellJacobian:
+    def derivative(self, y: Float[Array, "nodes ny"], cell: CellVariables, coupling) -> CellJacobian:
         """Derivative blocks of all cells."""
         one = self.jacobian or _forward_jacobian(self.function)
-        return jax.vmap(one)(self.gather(y), cell.x, cell.dual, self.data)
+        return jax.vmap(lambda *a: one(*a, coupling))(self.gather(y), cell.x, cell.dual, self.data)
 
 
 @dataclass(frozen=True)
@@ -139,12 +139,12 @@ def residual_norm(problem: Problem, r: Residual) -> Float[Array, ""]:
 
 
 def _forward_jacobian(function: CellFunction) -> Callable[..., CellJacobian]:
-    def jacobian(y: Array, x: Array, z: Array, data: Any) -> CellJacobian:
+    def jacobian(y: Array, x: Array, z: Array, data: Any, coupling) -> CellJacobian:
         shape, sizes = y.shape, (y.size, x.size, z.size)
 
         def flat(v: Array) -> CellResidual:
             part_y, part_x, part_z = jnp.split(v, (sizes[0], sizes[0] + sizes[1]))
-            out = function(part_y.reshape(shape), part_x, part_z, data)
+            out = function(part_y.reshape(shape), part_x, part_z, data, coupling)
             return out._replace(nodes=out.nodes.reshape(-1))
 
         blocks = jax.jacfwd(flat)(jnp.concatenate([y.reshape(-1), x, z]))
