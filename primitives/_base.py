@@ -41,13 +41,14 @@ def static(default: Any = None) -> Any:
     return dataclasses.field(default=default, metadata={"static": True})
 
 
-def primitive(cls: T) -> T:
+def pytree_dataclass(cls: T) -> T:
     """Make `cls` a frozen dataclass and a pytree whose leaves are its non-static fields.
 
     Unflattening does not run `__init__`: only what a user constructs is validated, so the
     leaves of an unflattened shape may be tracers, batches or placeholders.
     """
-    cls = dataclasses.dataclass(frozen=True, eq=False, repr=False)(cls)
+    own_init = "__init__" in cls.__dict__
+    cls = dataclasses.dataclass(frozen=True, eq=False, repr=False, init=not own_init)(cls)
     fields = dataclasses.fields(cls)
     leaves = tuple(f.name for f in fields if not f.metadata.get("static"))
     statics = tuple(f.name for f in fields if f.metadata.get("static"))
@@ -70,7 +71,10 @@ def primitive(cls: T) -> T:
     return cls
 
 
-def assign(shape: Any, **values: Any) -> None:
+primitive = pytree_dataclass
+
+
+def assign(shape: Any, /, **values: Any) -> None:
     """Set fields of a frozen dataclass while it is being built."""
     for name, value in values.items():
         object.__setattr__(shape, name, value)

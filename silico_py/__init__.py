@@ -1,1 +1,26 @@
-"""silico_py."""
+"""Differentiable rigid-body contact simulation: one complementarity problem a step."""
+
+from silico_py import scenes as scenes
+from silico_py.body import Body as Body
+from silico_py.collision import Collision as Collision
+from silico_py.collision import collide as collide
+from silico_py.options import SolverOptions as SolverOptions
+from silico_py.primitives import Box as Box
+from silico_py.primitives import Bundle as Bundle
+from silico_py.primitives import Capsule as Capsule
+from silico_py.primitives import Cone as Cone
+from silico_py.primitives import Cylinder as Cylinder
+from silico_py.primitives import Ellipsoid as Ellipsoid
+from silico_py.primitives import HalfSpace as HalfSpace
+from silico_py.primitives import MinkowskiSum as MinkowskiSum
+from silico_py.primitives import PaddedPolytope as PaddedPolytope
+from silico_py.primitives import Polytope as Polytope
+from silico_py.primitives import Sphere as Sphere
+from silico_py.scene import Scene as Scene
+from silico_py.scene import State as State
+from silico_py.simulate import ContactInfo as ContactInfo
+from silico_py.simulate import Info as Info
+from silico_py.simulate import Trajectory as Trajectory
+from silico_py.simulate import rollout as rollout
+from silico_py.simulate import step as step
+from silico_py.solver.status import Status as Status

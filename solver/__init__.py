@@ -1,0 +1,15 @@
+"""Interior point for relaxed complementarity problems over cones."""
+
+from silico_py.solver.cones import ProductCone as ProductCone
+from silico_py.solver.interior_point import METHODS as METHODS
+from silico_py.solver.interior_point import Method as Method
+from silico_py.solver.interior_point import Options as Options
+from silico_py.solver.interior_point import Solution as Solution
+from silico_py.solver.interior_point import solve as solve
+from silico_py.solver.problem import CellGroup as CellGroup
+from silico_py.solver.problem import CellJacobian as CellJacobian
+from silico_py.solver.problem import CellResidual as CellResidual
+from silico_py.solver.problem import CellVariables as CellVariables
+from silico_py.solver.problem import Problem as Problem
+from silico_py.solver.problem import Variables as Variables
+from silico_py.solver.status import Status as Status

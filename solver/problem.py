@@ -70,8 +70,12 @@ class CellGroup:
         data: pytree of per-cell parameters.
         split: the slack rows from `split` on may depend on the duals before `split`; no
             other slack row depends on a dual.
-        jacobian: optional hand-written derivative with the same arguments; forward-mode
-            differentiation of `function` is used when it is absent.
+        regularized: for each local row, 1 where its own block may be singular and takes the
+            primal regularisation, 0 where it must not; local rows are signed such that this
+            block is negative semidefinite (rows `F^T z - c` for slack `F x + ...`).
+        jacobian: optional derivative `(y, x, z, data, coupling) -> CellJacobian`, where
+            `coupling` in [-1, 1] weighs the terms that make the problem non-monotone (1 is
+            the exact derivative). Without it `function` is differentiated exactly.
     """
 
     cone: ProductCone
@@ -79,7 +83,8 @@ class CellGroup:
     function: CellFunction
     data: Any
     split: int
-    jacobian: Callable[[Array, Array, Array, Any], CellJacobian] | None = None
+    regularized: Float[Array, " nx"]
+    jacobian: Callable[[Array, Array, Array, Any, Array], CellJacobian] | None = None
 
     def gather(self, y: Float[Array, "nodes ny"]) -> Float[Array, "cells arity ny"]:
         """Node vectors as each cell sees them."""
@@ -89,10 +94,17 @@ class CellGroup:
         """Residual parts of all cells, the slack part without `- s`."""
         return jax.vmap(self.function)(self.gather(y), cell.x, cell.dual, self.data)
 
-    def derivative(self, y: Float[Array, "nodes ny"], cell: CellVariables, coupling) -> CellJacobian:
+    def derivative(
+        self, y: Float[Array, "nodes ny"], cell: CellVariables, coupling: Float[Array, ""]
+    ) -> CellJacobian:
         """Derivative blocks of all cells."""
-        one = self.jacobian or _forward_jacobian(self.function)
-        return jax.vmap(lambda *a: one(*a, coupling))(self.gather(y), cell.x, cell.dual, self.data)
+
+        def one(y: Array, x: Array, z: Array, data: Any) -> CellJacobian:
+            if self.jacobian is None:
+                return forward_jacobian(self.function, y, x, z, data)
+            return self.jacobian(y, x, z, data, coupling)
+
+        return jax.vmap(one)(self.gather(y), cell.x, cell.dual, self.data)
 
 
 @dataclass(frozen=True)
@@ -138,17 +150,17 @@ def residual_norm(problem: Problem, r: Residual) -> Float[Array, ""]:
     return jnp.max(jnp.stack(parts))
 
 
-def _forward_jacobian(function: CellFunction) -> Callable[..., CellJacobian]:
-    def jacobian(y: Array, x: Array, z: Array, data: Any, coupling) -> CellJacobian:
-        shape, sizes = y.shape, (y.size, x.size, z.size)
+def forward_jacobian(
+    function: CellFunction, y: Array, x: Array, z: Array, data: Any
+) -> CellJacobian:
+    """Derivative blocks of one cell by forward-mode differentiation."""
+    shape = y.shape
+    cuts = (y.size, y.size + x.size)
 
-        def flat(v: Array) -> CellResidual:
-            part_y, part_x, part_z = jnp.split(v, (sizes[0], sizes[0] + sizes[1]))
-            out = function(part_y.reshape(shape), part_x, part_z, data, coupling)
-            return out._replace(nodes=out.nodes.reshape(-1))
+    def flat(v: Array) -> CellResidual:
+        part_y, part_x, part_z = jnp.split(v, cuts)
+        out = function(part_y.reshape(shape), part_x, part_z, data)
+        return out._replace(nodes=out.nodes.reshape(-1))
 
-        blocks = jax.jacfwd(flat)(jnp.concatenate([y.reshape(-1), x, z]))
-        cuts = (sizes[0], sizes[0] + sizes[1])
-        return CellJacobian(*(tuple(jnp.split(b, cuts, axis=-1)) for b in blocks))
-
-    return jacobian
+    blocks = jax.jacfwd(flat)(jnp.concatenate([y.reshape(-1), x, z]))
+    return CellJacobian(*(tuple(jnp.split(block, cuts, axis=-1)) for block in blocks))

@@ -1,0 +1,99 @@
+"""A rigid body: shapes that move together, with mass and inertia."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from silico_py.primitives import Bundle, ConvexShape, Shape, pytree_dataclass, static
+from silico_py.validation import number, vector
+
+IDENTITY = (1.0, 0.0, 0.0, 0.0)
+
+
+@pytree_dataclass
+class Body:
+    """A rigid body made of one or more convex shapes.
+
+    The body frame is the frame the shapes are placed in. State positions refer to its
+    origin; the dynamics use the centre of mass, wherever that is.
+
+    Args:
+        name: used in messages and in the scene's `exclude` list.
+        shapes: each a primitive, or (primitive, position (3,) [m], orientation (4,) wxyz).
+        mass: [kg]; positive.
+        inertia: (3, 3) about the centre of mass, in the body frame [kg m^2]; from the shapes
+            at uniform density unless given.
+        center_of_mass: (3,) in the body frame [m]; from the shapes unless given.
+
+    Raises:
+        ValueError: for a mass that is not positive, an inertia that is not symmetric positive
+            definite, no shapes, or a half-space (which belongs in the environment).
+    """
+
+    geometry: Bundle
+    mass: Float[Array, ""]
+    inertia: Float[Array, "3 3"]
+    center_of_mass: Float[Array, "3"]
+    name: str = static()
+
+    def __init__(
+        self,
+        name: str,
+        shapes: Iterable[Shape | tuple[Shape, Any, Any]],
+        mass: float,
+        inertia: Any = None,
+        center_of_mass: Any = None,
+    ) -> None:
+        geometry = Bundle([_placed(entry) for entry in _as_list(shapes)])
+        mass = number("mass", mass, positive=True)
+        if inertia is None or center_of_mass is None:
+            unit = geometry.mass_properties()
+        if inertia is None:
+            inertia = mass * unit.inertia / unit.volume
+        if center_of_mass is None:
+            center_of_mass = unit.center_of_mass
+        object.__setattr__(self, "name", str(name))
+        object.__setattr__(self, "geometry", geometry)
+        object.__setattr__(self, "mass", mass)
+        object.__setattr__(self, "inertia", _inertia(inertia))
+        object.__setattr__(self, "center_of_mass", vector("center_of_mass", center_of_mass, 3))
+
+    @property
+    def pieces(self) -> list[tuple[ConvexShape, Array, Array]]:
+        """Convex pieces with position and orientation in the body frame."""
+        return self.geometry.pieces()
+
+    def __repr__(self) -> str:
+        kinds = ", ".join(type(shape).__name__ for shape, _, _ in self.pieces)
+        return f"Body({self.name!r}, [{kinds}], mass={self.mass})"
+
+
+def _as_list(shapes: Any) -> list:
+    entries = [shapes] if isinstance(shapes, Shape) else list(shapes)
+    if not entries:
+        raise ValueError("shapes: a body needs at least one shape")
+    return entries
+
+
+def _placed(entry: Shape | tuple[Shape, Any, Any]) -> tuple[Shape, Any, Any]:
+    if isinstance(entry, Shape):
+        return entry, (0.0, 0.0, 0.0), IDENTITY
+    return entry
+
+
+def _inertia(value: Any) -> Float[Array, "3 3"]:
+    inertia = vector("inertia", value, 3, 3)
+    if not isinstance(inertia, jax.core.Tracer):
+        known = np.asarray(inertia)
+        if not np.allclose(known, known.T, rtol=1e-6, atol=1e-12 * np.abs(known).max()):
+            raise ValueError("inertia: must be symmetric")
+        if np.linalg.eigvalsh(known).min() <= 0:
+            raise ValueError("inertia: must be positive definite")
+    return jnp.asarray(inertia)

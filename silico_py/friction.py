@@ -1,0 +1,41 @@
+"""Coulomb friction without a tangent basis: slack (psi, P v), dual (b0, b_t), both in SOC4."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from silico_py.solver import ProductCone
+
+CONE = ProductCone.second_order(4)
+
+# The friction limit never falls below this fraction of rho, so that a frictionless or
+# distant contact keeps a bounded psi; the drag this adds is 1e-4 rho per unit of velocity.
+LIMIT_FLOOR = 1e-2
+
+
+def limit(
+    friction: Float[Array, ""],
+    gamma: Float[Array, ""],
+    normal: Float[Array, "3"],
+    relaxation: Float[Array, ""],
+) -> Float[Array, ""]:
+    """b0 = mu gamma |N|, the largest tangential impulse."""
+    return friction * gamma * jnp.sqrt(squared_norm(normal)) + LIMIT_FLOOR * relaxation
+
+
+def squared_norm(normal: Float[Array, "3"]) -> Float[Array, ""]:
+    """|N|^2, kept from zero: N can vanish on the way to a solution, never at one."""
+    return normal @ normal + 1e-12
+
+
+def project(normal: Float[Array, "3"], v: Float[Array, "3"]) -> Float[Array, "3"]:
+    """P v with P = I - n n^T, n = N / |N|."""
+    return v - normal * (normal @ v) / squared_norm(normal)
+
+
+def slack(
+    psi: Float[Array, ""], normal: Float[Array, "3"], slip: Float[Array, "3"]
+) -> Float[Array, "4"]:
+    """(psi, P v) in SOC4, v the velocity of body a relative to b at the contact point."""
+    return jnp.concatenate([psi[None], project(normal, slip)])

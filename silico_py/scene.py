@@ -1,0 +1,180 @@
+"""Scenes and states."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from silico_py.body import IDENTITY, Body
+from silico_py.primitives import Bundle, ConvexShape, Shape, pytree_dataclass, static
+from silico_py.validation import number, quaternions, vector
+
+
+@pytree_dataclass
+class State:
+    """Poses and velocities of n bodies.
+
+    Attributes:
+        position: (n, 3) origin of each body frame, world [m].
+        orientation: (n, 4) unit quaternions (w, x, y, z), body to world.
+        velocity: (n, 3) of the origin of each body frame, world [m/s].
+        angular_velocity: (n, 3) in the body frame [rad/s].
+    """
+
+    position: Float[Array, "n 3"]
+    orientation: Float[Array, "n 4"]
+    velocity: Float[Array, "n 3"]
+    angular_velocity: Float[Array, "n 3"]
+
+
+@pytree_dataclass
+class Fixture:
+    """A convex shape fixed in the world."""
+
+    shape: ConvexShape
+    position: Float[Array, "3"]
+    orientation: Float[Array, "4"]
+
+
+@pytree_dataclass
+class Scene:
+    """Bodies, the fixed environment, and the parameters of the time step.
+
+    Args:
+        bodies: the moving bodies; names must differ.
+        environment: fixed shapes, each a primitive or (primitive, position, orientation).
+        timestep: h [s].
+        friction: Coulomb coefficient of every contact.
+        gravity: (3,) world [m/s^2].
+        exclude: pairs of body names that never collide.
+
+    Raises:
+        ValueError: for no bodies, repeated or unknown names, or a value out of range.
+    """
+
+    bodies: tuple[Body, ...]
+    environment: tuple[Fixture, ...]
+    timestep: Float[Array, ""]
+    friction: Float[Array, ""]
+    gravity: Float[Array, "3"]
+    exclude: frozenset[frozenset[str]] = static()
+
+    def __init__(
+        self,
+        bodies: Iterable[Body],
+        environment: Iterable[Shape | tuple[Shape, Any, Any]] = (),
+        timestep: float = 0.01,
+        friction: float = 0.5,
+        gravity: Any = (0.0, 0.0, -9.81),
+        exclude: Iterable[tuple[str, str]] = (),
+    ) -> None:
+        bodies = tuple(bodies)
+        names = _names(bodies)
+        values = {
+            "bodies": bodies,
+            "environment": tuple(f for entry in environment for f in _fixtures(entry)),
+            "timestep": number("timestep", timestep, positive=True),
+            "friction": number("friction", friction, nonnegative=True),
+            "gravity": vector("gravity", gravity, 3),
+            "exclude": frozenset(_excluded(pair, names) for pair in exclude),
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def pairs(self) -> tuple[ContactPair, ...]:
+        """Every pair of convex pieces that may touch, in the order `info` reports them."""
+        return tuple(_body_pairs(self)) + tuple(_environment_pairs(self))
+
+    def state(
+        self,
+        position: Any = None,
+        orientation: Any = None,
+        velocity: Any = None,
+        angular_velocity: Any = None,
+    ) -> State:
+        """A state of this scene; what is left out is zero (identity for orientations).
+
+        Raises:
+            ValueError: for wrong shapes, values that are not finite, or quaternions whose norm
+                is not 1 within 1e-6.
+        """
+        n = len(self.bodies)
+        dtype = self.timestep.dtype
+        zeros = jnp.zeros((n, 3), dtype)
+
+        def rows(name: str, value: Any) -> Array:
+            return zeros if value is None else vector(name, value, n, 3).astype(dtype)
+
+        if orientation is None:
+            orientation = jnp.tile(jnp.array(IDENTITY, dtype), (n, 1))
+        return State(
+            rows("position", position),
+            quaternions("orientation", orientation, n).astype(dtype),
+            rows("velocity", velocity),
+            rows("angular_velocity", angular_velocity),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class ContactPair:
+    """Piece `piece_a` of body `body_a` against a piece of `body_b`, or fixture `piece_b`."""
+
+    body_a: int
+    piece_a: int
+    body_b: int | None
+    piece_b: int
+
+
+def _names(bodies: tuple[Body, ...]) -> set[str]:
+    if not bodies:
+        raise ValueError("bodies: a scene needs at least one body")
+    for body in bodies:
+        if not isinstance(body, Body):
+            raise ValueError(f"bodies: expected Body, got {type(body).__name__}")
+    names = {body.name for body in bodies}
+    if len(names) < len(bodies):
+        raise ValueError(f"bodies: names must differ, got {[b.name for b in bodies]}")
+    return names
+
+
+def _excluded(pair: tuple[str, str], names: set[str]) -> frozenset[str]:
+    unknown = set(pair) - names
+    if len(set(pair)) != 2 or unknown:
+        raise ValueError(f"exclude: {pair} must name two different bodies of {sorted(names)}")
+    return frozenset(pair)
+
+
+def _fixtures(entry: Shape | tuple[Shape, Any, Any]) -> list[Fixture]:
+    shape, position, orientation = (
+        (entry, (0.0, 0.0, 0.0), IDENTITY) if isinstance(entry, Shape) else entry
+    )
+    if not isinstance(shape, Shape):
+        raise ValueError(f"environment: expected a primitive, got {type(shape).__name__}")
+    if not isinstance(shape, Bundle) and not shape.scaled:
+        pieces = [(shape, vector("position", position, 3), quaternions("orientation", orientation))]
+    else:
+        pieces = Bundle([(shape, position, orientation)]).pieces()
+    return [Fixture(*piece) for piece in pieces]
+
+
+def _body_pairs(scene: Scene) -> Iterable[ContactPair]:
+    for i, first in enumerate(scene.bodies):
+        for j, second in enumerate(scene.bodies[i + 1 :], start=i + 1):
+            if frozenset((first.name, second.name)) in scene.exclude:
+                continue
+            for k in range(len(first.pieces)):
+                for m in range(len(second.pieces)):
+                    yield ContactPair(i, k, j, m)
+
+
+def _environment_pairs(scene: Scene) -> Iterable[ContactPair]:
+    for i, body in enumerate(scene.bodies):
+        for k in range(len(body.pieces)):
+            for m in range(len(scene.environment)):
+                yield ContactPair(i, k, None, m)

@@ -1,0 +1,192 @@
+"""Stepping: one step, and rollouts."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from silico_py import rotation
+from silico_py.collision import conditions
+from silico_py.friction import project
+from silico_py.integrator import Motion, next_pose
+from silico_py.options import SolverOptions
+from silico_py.scene import Scene, State
+from silico_py.single_level import Contact, ContactBatch, assemble, kinematics, unpack
+from silico_py.solver import CellVariables, Options, Solution, solve
+from silico_py.validation import vector
+
+
+class ContactInfo(NamedTuple):
+    """The contacts of one step, in the order of `scene.pairs`.
+
+    Attributes:
+        alpha: relaxed scaling; it lies above the exact one (`collide`) by about 2 rho.
+        point: contact point, world [m].
+        normal: unit vector from b to a, world.
+        force: total contact force on a, world [N]; the one on b is its opposite.
+    """
+
+    alpha: Float[Array, " contacts"]
+    point: Float[Array, "contacts 3"]
+    normal: Float[Array, "contacts 3"]
+    force: Float[Array, "contacts 3"]
+
+
+class Info(NamedTuple):
+    """What a step says about itself.
+
+    Attributes:
+        converged: whether both tolerances were met; False makes the state a best effort.
+        status: a `silico_py.solver.Status`.
+        iterations: Newton steps.
+        residual: largest scaled residual row.
+        complementarity: largest error of s o z = rho e.
+        contacts: forces and geometry.
+    """
+
+    converged: Bool[Array, ""]
+    status: Int[Array, ""]
+    iterations: Int[Array, ""]
+    residual: Float[Array, ""]
+    complementarity: Float[Array, ""]
+    contacts: ContactInfo
+
+
+class Trajectory(NamedTuple):
+    """States after each step and their infos, stacked over time."""
+
+    state: State
+    info: Info
+
+
+def step(
+    scene: Scene,
+    state: State,
+    control: Any = None,
+    options: SolverOptions | None = None,
+) -> tuple[State, Info]:
+    """Advance one time step.
+
+    Args:
+        scene: the scene; may be traced, batched and differentiated like any pytree.
+        state: the current state.
+        control: (n, 6) force [N] and torque [N m] at the centre of mass, world frame.
+        options: relaxation and limits.
+
+    Returns:
+        The next state and an `Info`. A step that does not converge returns its best finite
+        iterate and says so in `info.converged`.
+
+    Raises:
+        ValueError: for a control of the wrong shape or not finite, or a relaxation that the
+            state's precision cannot carry.
+    """
+    options = options or SolverOptions()
+    dtype = state.position.dtype
+    options.check_precision(dtype)
+    relaxation = jnp.asarray(options.relaxation, dtype)
+    motions = _motions(scene, state, control)
+    problem, start, batches = assemble(scene, motions, relaxation)
+    limits = Options(relaxation, relaxation / 10, options.max_iterations)
+    solution = solve(problem, start, limits)
+    info = _info(scene, batches, solution)
+    return _next_state(scene, motions, solution.variables.y), info
+
+
+def rollout(
+    scene: Scene,
+    state: State,
+    controls: Any,
+    options: SolverOptions | None = None,
+) -> Trajectory:
+    """Step repeatedly with `lax.scan`.
+
+    Args:
+        scene: the scene.
+        state: the initial state.
+        controls: a number of steps, or controls (steps, n, 6).
+        options: relaxation and limits.
+    """
+    length = int(controls) if isinstance(controls, (int, np.integer)) else None
+    if length is None:
+        steps = np.shape(controls)[0] if np.ndim(controls) else 0
+        controls = vector("controls", controls, steps, len(scene.bodies), 6)
+
+    def advance(current: State, control: Array | None) -> tuple[State, Trajectory]:
+        following, info = step(scene, current, control, options)
+        return following, Trajectory(following, info)
+
+    inputs = None if length is not None else controls
+    return jax.lax.scan(advance, state, inputs, length=length)[1]
+
+
+def _motions(scene: Scene, state: State, control: Any) -> Motion:
+    """Bodies in the frame of their centres of mass."""
+    n = len(scene.bodies)
+    dtype = state.position.dtype
+    control = jnp.zeros((n, 6), dtype) if control is None else vector("control", control, n, 6)
+    mass = jnp.stack([body.mass for body in scene.bodies])
+    arm = jnp.stack([body.center_of_mass for body in scene.bodies])
+    position, velocity = _shift(state, arm)
+    return Motion(
+        position=position,
+        orientation=state.orientation,
+        velocity=velocity,
+        angular_velocity=state.angular_velocity,
+        force=mass[:, None] * scene.gravity + control[:, :3],
+        torque=control[:, 3:],
+        mass=mass,
+        inertia=jnp.stack([body.inertia for body in scene.bodies]),
+        timestep=jnp.broadcast_to(scene.timestep, (n,)),
+    )
+
+
+def _shift(state: State, arm: Float[Array, "n 3"]) -> tuple[Array, Array]:
+    """Position and velocity of the point at `arm` (body frame) of each body."""
+    offset = rotation.rotate(state.orientation, arm)
+    sweep = rotation.rotate(state.orientation, jnp.cross(state.angular_velocity, arm))
+    return state.position + offset, state.velocity + sweep
+
+
+def _next_state(scene: Scene, motions: Motion, y: Float[Array, "n 6"]) -> State:
+    position, orientation = jax.vmap(next_pose)(y, motions)
+    moved = State(position, rotation.normalize(orientation), y[:, :3], y[:, 3:])
+    arm = jnp.stack([body.center_of_mass for body in scene.bodies])
+    position, velocity = _shift(moved, -arm)
+    return State(position, moved.orientation, velocity, moved.angular_velocity)
+
+
+def _info(scene: Scene, batches: list[ContactBatch], solution: Solution) -> Info:
+    y = solution.variables.y
+    parts = []
+    for batch, cell in zip(batches, solution.variables.cells, strict=True):
+        parts.append(jax.vmap(_contact_info)(y[batch.nodes], cell, batch.contacts))
+    order = np.argsort(np.concatenate([batch.indices for batch in batches] or [[]]).astype(int))
+    if parts:
+        contacts = jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[order], *parts)
+    else:
+        empty = jnp.zeros((0, 3), y.dtype)
+        contacts = ContactInfo(empty[:, 0], empty, empty, empty)
+    return Info(
+        solution.converged,
+        solution.status,
+        solution.iterations,
+        solution.residual,
+        solution.complementarity,
+        contacts,
+    )
+
+
+def _contact_info(y: Float[Array, "arity 6"], cell: CellVariables, c: Contact) -> ContactInfo:
+    u = unpack(cell.x, cell.dual, c)
+    a = kinematics(c.a, y[0]).piece
+    b = kinematics(c.b, y[1] if len(y) == 2 else None).piece
+    rows = conditions(a, b, c.length, u.primal, u.dual_a, u.dual_b)
+    normal = (rows.normal_a + rows.normal_b) / 2
+    impulse = c.mass * (u.gamma * rows.normal_a + project(normal, u.beta[1:]))
+    unit = normal / jnp.linalg.norm(normal)
+    return ContactInfo(u.primal.alpha, u.primal.point, unit, impulse / c.a.motion.timestep)

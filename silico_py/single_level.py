@@ -1,0 +1,257 @@
+"""One time step as a single relaxed complementarity problem (eq. 20 of the paper, in 3D).
+
+Departures from the printed equation, each measured: the normal force uses the raw
+sensitivity N = d alpha / d x instead of a unit normal (with unit normals most drops fail in
+3D), each body's wrench uses its own N, and friction is a second-order cone without a
+tangent basis. The unit of impulse of a contact is that of its lighter body at 1 m/s, the
+unit of length that of its smaller shape, so that the relaxation means the same for any
+mass and size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from silico_py import friction, rotation
+from silico_py.collision import Piece, Primal, central_start, conditions, pair_length
+from silico_py.integrator import Motion, dynamics, next_pose
+from silico_py.primitives import ConvexShape
+from silico_py.scene import ContactPair, Scene
+from silico_py.solver import (
+    CellGroup,
+    CellJacobian,
+    CellResidual,
+    CellVariables,
+    Problem,
+    ProductCone,
+    Variables,
+)
+from silico_py.solver.problem import forward_jacobian
+
+START_GAMMA = 10.0  # largest normal impulse of the start, dimensionless
+
+
+class Side(NamedTuple):
+    """One side of a contact: a convex piece of a body, or of the world (motion is None)."""
+
+    shape: ConvexShape
+    position: Float[Array, "3"]  # in the frame of the centre of mass, or the world
+    rotation: Float[Array, "3 3"]
+    motion: Motion | None
+
+
+class Contact(NamedTuple):
+    """Parameters of one contact for one step."""
+
+    a: Side
+    b: Side
+    friction: Float[Array, ""]
+    relaxation: Float[Array, ""]
+    mass: Float[Array, ""]  # unit of impulse [kg m/s]
+    length: Float[Array, ""]  # unit of length [m]
+    origin: Float[Array, "3"]  # of the contact point unknown, world [m]
+
+
+class Unknowns(NamedTuple):
+    """Named parts of the primal and dual vectors of one contact."""
+
+    primal: Primal
+    psi: Float[Array, ""]
+    dual_a: Float[Array, " dim_a"]
+    dual_b: Float[Array, " dim_b"]
+    gamma: Float[Array, ""]
+    beta: Float[Array, "4"]
+
+
+class Kinematics(NamedTuple):
+    """A piece at the end of the step and the velocity of its body."""
+
+    piece: Piece
+    center_of_mass: Float[Array, "3"]
+    velocity: Float[Array, "3"]
+    spin: Float[Array, "3"]  # angular velocity, world
+
+    def velocity_at(self, point: Float[Array, "3"]) -> Float[Array, "3"]:
+        """Velocity of the body's material point at a world point."""
+        return self.velocity + jnp.cross(self.spin, point - self.center_of_mass)
+
+
+def contact_cone(a: ConvexShape, b: ConvexShape) -> ProductCone:
+    """Cone of one contact: both shapes, the gap, friction."""
+    return a.cone + b.cone + ProductCone.orthant(1) + friction.CONE
+
+
+def unpack(x: Float[Array, " nx"], z: Float[Array, " dim"], c: Contact) -> Unknowns:
+    """Split the vectors of one contact; the contact point comes back in metres."""
+    aux_a, dim_a, dim_b = c.a.shape.n_aux, c.a.shape.cone.dim, c.b.shape.cone.dim
+    point = c.origin + c.length * x[:3]
+    primal = Primal(point, x[3], x[4 : 4 + aux_a], x[4 + aux_a : -1])
+    dual_a, dual_b, gamma, beta = jnp.split(z, [dim_a, dim_a + dim_b, dim_a + dim_b + 1])
+    return Unknowns(primal, x[-1], dual_a, dual_b, gamma[0], beta)
+
+
+def kinematics(side: Side, y: Float[Array, "6"] | None) -> Kinematics:
+    """Where the piece is after moving with y = (v+, w+); fixed pieces have no y."""
+    if y is None:
+        zero = jnp.zeros_like(side.position)
+        return Kinematics(Piece(side.shape, side.position, side.rotation), zero, zero, zero)
+    position, orientation = next_pose(y, side.motion)
+    turn = rotation.matrix(orientation)
+    piece = Piece(side.shape, position + turn @ side.position, turn @ side.rotation)
+    return Kinematics(piece, position, y[:3], turn @ y[3:])
+
+
+def contact_rows(
+    y: Float[Array, "arity 6"],
+    x: Float[Array, " nx"],
+    z: Float[Array, " dim"],
+    c: Contact,
+    coupling: Float[Array, ""] | float = 1.0,
+) -> CellResidual:
+    """Impulses on the bodies, collision optimality, gap and friction of one contact.
+
+    `coupling` scales the derivative of the friction limit, not its value.
+    """
+    u = unpack(x, z, c)
+    a = kinematics(c.a, y[0])
+    b = kinematics(c.b, y[1] if len(y) == 2 else None)
+    point = u.primal.point
+    rows = conditions(a.piece, b.piece, c.length, u.primal, u.dual_a, u.dual_b)
+    normal = (rows.normal_a + rows.normal_b) / 2
+    slip = a.velocity_at(point) - b.velocity_at(point)
+    limit = friction.limit(c.friction, u.gamma, normal, c.relaxation)
+    limit = coupling * limit + (1 - coupling) * jax.lax.stop_gradient(limit)
+
+    tangential = friction.project(normal, u.beta[1:])
+    on_a = c.mass * (u.gamma * rows.normal_a + tangential)
+    on_b = -c.mass * (u.gamma * rows.normal_b + tangential)
+    impulses = [_wrench(on_a, point - a.center_of_mass)]
+    if len(y) == 2:
+        impulses.append(_wrench(on_b, point - b.center_of_mass))
+    stationarity = [rows.point, rows.scale[None], rows.auxiliary, (u.beta[0] - limit)[None]]
+    gap = (u.primal.alpha - 1)[None]
+    slacks = [rows.slack_a, rows.slack_b, gap, friction.slack(u.psi, normal, slip)]
+    return CellResidual(
+        -jnp.stack(impulses), jnp.concatenate(stationarity), jnp.concatenate(slacks)
+    )
+
+
+def _wrench(impulse: Float[Array, "3"], arm: Float[Array, "3"]) -> Float[Array, "6"]:
+    return jnp.concatenate([impulse, jnp.cross(arm, impulse)])
+
+
+def contact_jacobian(
+    y: Array, x: Array, z: Array, c: Contact, coupling: Float[Array, ""]
+) -> CellJacobian:
+    """Derivative of `contact_rows`."""
+    return forward_jacobian(partial(contact_rows, coupling=coupling), y, x, z, c)
+
+
+def start_contact(c: Contact) -> tuple[Contact, CellVariables]:
+    """Central start at the current pose: feasible slacks, friction pair at the identity."""
+    a, b = _current(c.a), _current(c.b)
+    s = central_start(a, b)
+    alpha, dtype = s.primal.alpha, s.primal.alpha.dtype
+    gamma = jnp.minimum(s.complementarity / (alpha - 1), START_GAMMA)
+    identity = friction.CONE.identity(dtype)
+    point = jnp.zeros(3, dtype)
+    x = [point, alpha[None], s.primal.eps_a, s.primal.eps_b, identity[:1]]
+    dual = [s.dual_a, s.dual_b, gamma[None], identity]
+    slack = [s.slack_a, s.slack_b, (alpha - 1)[None], identity]
+    variables = CellVariables(*(jnp.concatenate(parts) for parts in (x, dual, slack)))
+    return c._replace(origin=s.primal.point), variables
+
+
+def _current(side: Side) -> Piece:
+    if side.motion is None:
+        return Piece(side.shape, side.position, side.rotation)
+    turn = rotation.matrix(side.motion.orientation)
+    center = side.motion.position + turn @ side.position
+    return Piece(side.shape, center, turn @ side.rotation)
+
+
+class ContactBatch(NamedTuple):
+    """Contacts of one kind of pair: same shapes' structure, same number of bodies."""
+
+    indices: np.ndarray  # positions in scene.pairs
+    nodes: np.ndarray  # (contacts, arity) body indices
+    contacts: Contact  # stacked
+
+
+def batches(scene: Scene, motions: Motion, relaxation: Float[Array, ""]) -> list[ContactBatch]:
+    """Group the scene's pairs so that each kind compiles once."""
+    kinds: dict[Hashable, list[tuple[int, list[int], Contact]]] = {}
+    for index, pair in enumerate(scene.pairs):
+        contact = _contact(scene, motions, pair, relaxation)
+        key = (jax.tree.structure(contact), tuple(np.shape(v) for v in jax.tree.leaves(contact)))
+        nodes = [pair.body_a] if pair.body_b is None else [pair.body_a, pair.body_b]
+        kinds.setdefault(key, []).append((index, nodes, contact))
+    return [
+        ContactBatch(
+            np.array([index for index, _, _ in members]),
+            np.array([nodes for _, nodes, _ in members]),
+            jax.tree.map(lambda *leaves: jnp.stack(leaves), *(c for _, _, c in members)),
+        )
+        for members in kinds.values()
+    ]
+
+
+def _contact(
+    scene: Scene, motions: Motion, pair: ContactPair, relaxation: Float[Array, ""]
+) -> Contact:
+    a = _body_side(scene, motions, pair.body_a, pair.piece_a)
+    mass = scene.bodies[pair.body_a].mass
+    if pair.body_b is None:
+        fixture = scene.environment[pair.piece_b]
+        b = Side(fixture.shape, fixture.position, rotation.matrix(fixture.orientation), None)
+    else:
+        b = _body_side(scene, motions, pair.body_b, pair.piece_b)
+        mass = jnp.minimum(mass, scene.bodies[pair.body_b].mass)
+    length = pair_length(a.shape, b.shape)
+    return Contact(a, b, scene.friction, relaxation, mass, length, jnp.zeros_like(a.position))
+
+
+def _body_side(scene: Scene, motions: Motion, body: int, piece: int) -> Side:
+    shape, position, orientation = scene.bodies[body].pieces[piece]
+    offset = position - scene.bodies[body].center_of_mass
+    motion = jax.tree.map(lambda v: v[body], motions)
+    return Side(shape, offset, rotation.matrix(orientation), motion)
+
+
+def assemble(
+    scene: Scene, motions: Motion, relaxation: Float[Array, ""]
+) -> tuple[Problem, Variables, list[ContactBatch]]:
+    """The step's problem, its start, and the contacts behind each group of cells."""
+    found = batches(scene, motions, relaxation)
+    groups, cells, started = [], [], []
+    for batch in found:
+        contacts, variables = jax.vmap(start_contact)(batch.contacts)
+        a, b = batch.contacts.a.shape, batch.contacts.b.shape
+        cone = contact_cone(a, b)
+        # psi has a row of its own and is never degenerate; far contacts make it tiny.
+        regularized = jnp.ones(variables.x.shape[1], variables.x.dtype).at[-1].set(0)
+        groups.append(
+            CellGroup(
+                cone=cone,
+                nodes=batch.nodes,
+                function=contact_rows,
+                data=contacts,
+                split=cone.dim - friction.CONE.dim,
+                regularized=regularized,
+                jacobian=contact_jacobian,
+            )
+        )
+        cells.append(variables)
+        started.append(batch._replace(contacts=contacts))
+    gyration = jnp.sqrt(jnp.trace(motions.inertia, axis1=-2, axis2=-1) / 3 / motions.mass)
+    scale = motions.mass[:, None] * jnp.ones(3, gyration.dtype)
+    scale = jnp.concatenate([scale, scale * gyration[:, None]], axis=-1)
+    start = jnp.zeros((len(scene.bodies), 6), gyration.dtype)
+    return Problem(dynamics, motions, tuple(groups), scale), Variables(start, tuple(cells)), started

@@ -1,0 +1,50 @@
+"""Checks of user input: each names the argument and says what was expected."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+UNIT_TOLERANCE = 1e-6
+
+
+def vector(name: str, value: Any, *shape: int) -> Array:
+    """A finite float array of the given shape."""
+    try:
+        array = jnp.asarray(value, dtype=jnp.result_type(float, getattr(value, "dtype", float)))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name}: expected numbers of shape {shape}, got {value!r}") from error
+    if array.shape != shape:
+        raise ValueError(f"{name}: expected shape {shape}, got {array.shape}")
+    if not isinstance(array, jax.core.Tracer) and not np.all(np.isfinite(np.asarray(array))):
+        raise ValueError(f"{name}: has NaN or infinite entries; give finite numbers")
+    return array
+
+
+def number(name: str, value: Any, positive: bool = False, nonnegative: bool = False) -> Array:
+    """A finite scalar."""
+    array = vector(name, value)
+    if isinstance(array, jax.core.Tracer):
+        return array
+    if positive and not array > 0:
+        raise ValueError(f"{name}: must be positive, got {array}")
+    if nonnegative and not array >= 0:
+        raise ValueError(f"{name}: must not be negative, got {array}")
+    return array
+
+
+def quaternions(name: str, value: Any, *shape: int) -> Array:
+    """Unit quaternions on the last axis, refused (not normalised) when they are not."""
+    array = vector(name, value, *shape, 4)
+    if not isinstance(array, jax.core.Tracer):
+        norms = np.linalg.norm(np.asarray(array), axis=-1)
+        if np.any(np.abs(norms - 1) > UNIT_TOLERANCE):
+            raise ValueError(
+                f"{name}: quaternions (w, x, y, z) must have norm 1 within "
+                f"{UNIT_TOLERANCE:g}, got {norms}; normalise them"
+            )
+    return array
