@@ -34,28 +34,6 @@ START_MARGIN = 1.5  # of the start's scaling over the larger gauge
 START_DEPTH = 0.3  # of the start point below a half-space, in lengths of the other shape
 
 
-class Piece(NamedTuple):
-    """A convex shape placed in the world by `center` and `rotation`."""
-
-    shape: ConvexShape
-    center: Float[Array, "3"]
-    rotation: Float[Array, "3 3"]
-
-    def local(self, point: Float[Array, "3"]) -> Float[Array, "3"]:
-        """World point in the frame of the shape."""
-        return self.rotation.T @ (point - self.center)
-
-    @property
-    def length(self) -> Float[Array, ""]:
-        """Unit of length of the shape's slack [m]."""
-        return self.shape.characteristic_length
-
-    @property
-    def reference(self) -> Float[Array, "3"]:
-        """World point about which the shape is scaled."""
-        return self.center + self.rotation @ self.shape.reference
-
-
 class SlackMap(NamedTuple):
     """The affine slack f = constant + to_x x + to_alpha alpha + to_eps eps of one shape."""
 
@@ -78,6 +56,35 @@ class SlackMap(NamedTuple):
     ) -> Float[Array, " dim"]:
         """f at a local point x (in lengths of the shape)."""
         return self.constant + self.to_x @ x + self.to_alpha * alpha + self.to_eps @ eps
+
+
+class Piece(NamedTuple):
+    """A convex shape placed in the world by `center` and `rotation`."""
+
+    shape: ConvexShape
+    map: SlackMap
+    center: Float[Array, "3"]
+    rotation: Float[Array, "3 3"]
+
+    def local(self, point: Float[Array, "3"]) -> Float[Array, "3"]:
+        """World point in the frame of the shape [m]."""
+        return self.rotation.T @ (point - self.center)
+
+    def slack(
+        self, point: Float[Array, "3"], alpha: Float[Array, ""], eps: Float[Array, " n_aux"]
+    ) -> Float[Array, " dim"]:
+        """f at a world point [m]."""
+        return self.map.slack(self.local(point) / self.length, alpha, eps)
+
+    @property
+    def length(self) -> Float[Array, ""]:
+        """Unit of length of the shape's slack [m]."""
+        return self.shape.characteristic_length
+
+    @property
+    def reference(self) -> Float[Array, "3"]:
+        """World point about which the shape is scaled."""
+        return self.center + self.rotation @ self.shape.reference
 
 
 class Primal(NamedTuple):
@@ -123,15 +130,14 @@ def conditions(
     dual_b: Float[Array, " dim_b"],
 ) -> CollisionRows:
     """Rows of the collision program at a world point `primal.point` [m]."""
-    map_a, map_b = SlackMap.of(a.shape), SlackMap.of(b.shape)
-    normal_a = length / a.length * (a.rotation @ (map_a.to_x.T @ dual_a))
-    normal_b = -length / b.length * (b.rotation @ (map_b.to_x.T @ dual_b))
+    normal_a = length / a.length * (a.rotation @ (a.map.to_x.T @ dual_a))
+    normal_b = -length / b.length * (b.rotation @ (b.map.to_x.T @ dual_b))
     return CollisionRows(
         point=normal_a - normal_b,
-        scale=map_a.to_alpha @ dual_a + map_b.to_alpha @ dual_b - 1,
-        auxiliary=jnp.concatenate([map_a.to_eps.T @ dual_a, map_b.to_eps.T @ dual_b]),
-        slack_a=map_a.slack(a.local(primal.point) / a.length, primal.alpha, primal.eps_a),
-        slack_b=map_b.slack(b.local(primal.point) / b.length, primal.alpha, primal.eps_b),
+        scale=a.map.to_alpha @ dual_a + b.map.to_alpha @ dual_b - 1,
+        auxiliary=jnp.concatenate([a.map.to_eps.T @ dual_a, b.map.to_eps.T @ dual_b]),
+        slack_a=a.slack(primal.point, primal.alpha, primal.eps_a),
+        slack_b=b.slack(primal.point, primal.alpha, primal.eps_b),
         normal_a=normal_a,
         normal_b=normal_b,
     )
@@ -159,11 +165,9 @@ def central_start(a: Piece, b: Piece) -> Start:
     gauge_b, eps_b = _interior(b, point)
     alpha = jnp.maximum(START_ALPHA, START_MARGIN * jnp.maximum(gauge_a, gauge_b))
     primal = Primal(point, alpha, eps_a, eps_b)
-    map_a, map_b = SlackMap.of(a.shape), SlackMap.of(b.shape)
-    slack_a = map_a.slack(a.local(point) / a.length, alpha, eps_a)
-    slack_b = map_b.slack(b.local(point) / b.length, alpha, eps_b)
+    slack_a, slack_b = a.slack(point, alpha, eps_a), b.slack(point, alpha, eps_b)
     inverse_a, inverse_b = a.shape.cone.inverse(slack_a), b.shape.cone.inverse(slack_b)
-    t = 1 / (map_a.to_alpha @ inverse_a + map_b.to_alpha @ inverse_b)
+    t = 1 / (a.map.to_alpha @ inverse_a + b.map.to_alpha @ inverse_b)
     return Start(primal, t * inverse_a, t * inverse_b, slack_a, slack_b, t)
 
 
@@ -246,7 +250,7 @@ def collide(
 def _place(name: str, shape: ConvexShape, pose: tuple[Any, Any]) -> Piece:
     position = vector(f"{name} position", pose[0], 3)
     orientation = quaternions(f"{name} orientation", pose[1])
-    return Piece(shape, position, rotation.matrix(orientation))
+    return Piece(shape, SlackMap.of(shape), position, rotation.matrix(orientation))
 
 
 def _unpack(
@@ -273,9 +277,7 @@ def _program(a: Piece, b: Piece, start: Start) -> tuple[Problem, Variables]:
         [jnp.zeros_like(primal.point), primal.alpha[None], primal.eps_a, primal.eps_b]
     )
     data = jax.tree.map(lambda v: v[None], (a, b, length, primal.point))
-    group = CellGroup(
-        cone, jnp.zeros((1, 1), int), cell, data, split=cone.dim, regularized=jnp.ones_like(x)
-    )
+    group = CellGroup(cone, jnp.zeros((1, 1), int), cell, data, split=cone.dim)
     one = jnp.ones((1, 1), x.dtype)
     problem = Problem(lambda y, _: y, jnp.zeros(1, x.dtype), (group,), node_scale=one)
     dual = jnp.concatenate([start.dual_a, start.dual_b])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import jax
 import jax.numpy as jnp
 
 METHODS = ("single-level",)
@@ -30,7 +31,7 @@ class SolverOptions:
     method: str = "single-level"
 
     def __post_init__(self) -> None:
-        if not self.relaxation > 0:
+        if not _traced(self.relaxation) and not self.relaxation > 0:
             raise ValueError(f"relaxation: must be positive, got {self.relaxation}")
         if self.max_iterations < 1:
             raise ValueError(f"max_iterations: must be at least 1, got {self.max_iterations}")
@@ -40,9 +41,13 @@ class SolverOptions:
     def check_precision(self, dtype: jnp.dtype) -> None:
         """Refuse a relaxation that `dtype` cannot carry."""
         smallest = SMALLEST_RELAXATION.get(jnp.dtype(dtype).name, jnp.inf)
-        if self.relaxation < smallest:
+        if not _traced(self.relaxation) and self.relaxation < smallest:
             raise ValueError(
                 f"relaxation: {self.relaxation:g} is below {smallest:g}, the least that "
                 f"{jnp.dtype(dtype).name} carries; enable float64 with "
                 "jax.config.update('jax_enable_x64', True), or raise it"
             )
+
+
+def _traced(value: object) -> bool:
+    return isinstance(value, jax.core.Tracer)

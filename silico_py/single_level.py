@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from silico_py import friction, rotation
-from silico_py.collision import Piece, Primal, central_start, conditions, pair_length
+from silico_py.collision import Piece, Primal, SlackMap, central_start, conditions, pair_length
 from silico_py.integrator import Motion, dynamics, next_pose
 from silico_py.primitives import ConvexShape
 from silico_py.scene import ContactPair, Scene
@@ -42,6 +42,7 @@ class Side(NamedTuple):
     """One side of a contact: a convex piece of a body, or of the world (motion is None)."""
 
     shape: ConvexShape
+    map: SlackMap
     position: Float[Array, "3"]  # in the frame of the centre of mass, or the world
     rotation: Float[Array, "3 3"]
     motion: Motion | None
@@ -101,10 +102,10 @@ def kinematics(side: Side, y: Float[Array, "6"] | None) -> Kinematics:
     """Where the piece is after moving with y = (v+, w+); fixed pieces have no y."""
     if y is None:
         zero = jnp.zeros_like(side.position)
-        return Kinematics(Piece(side.shape, side.position, side.rotation), zero, zero, zero)
+        return Kinematics(Piece(side.shape, side.map, side.position, side.rotation), zero, zero, zero)
     position, orientation = next_pose(y, side.motion)
     turn = rotation.matrix(orientation)
-    piece = Piece(side.shape, position + turn @ side.position, turn @ side.rotation)
+    piece = Piece(side.shape, side.map, position + turn @ side.position, turn @ side.rotation)
     return Kinematics(piece, position, y[:3], turn @ y[3:])
 
 
@@ -171,10 +172,10 @@ def start_contact(c: Contact) -> tuple[Contact, CellVariables]:
 
 def _current(side: Side) -> Piece:
     if side.motion is None:
-        return Piece(side.shape, side.position, side.rotation)
+        return Piece(side.shape, side.map, side.position, side.rotation)
     turn = rotation.matrix(side.motion.orientation)
     center = side.motion.position + turn @ side.position
-    return Piece(side.shape, center, turn @ side.rotation)
+    return Piece(side.shape, side.map, center, turn @ side.rotation)
 
 
 class ContactBatch(NamedTuple):
@@ -210,7 +211,8 @@ def _contact(
     mass = scene.bodies[pair.body_a].mass
     if pair.body_b is None:
         fixture = scene.environment[pair.piece_b]
-        b = Side(fixture.shape, fixture.position, rotation.matrix(fixture.orientation), None)
+        turn = rotation.matrix(fixture.orientation)
+        b = Side(fixture.shape, SlackMap.of(fixture.shape), fixture.position, turn, None)
     else:
         b = _body_side(scene, motions, pair.body_b, pair.piece_b)
         mass = jnp.minimum(mass, scene.bodies[pair.body_b].mass)
@@ -222,7 +224,7 @@ def _body_side(scene: Scene, motions: Motion, body: int, piece: int) -> Side:
     shape, position, orientation = scene.bodies[body].pieces[piece]
     offset = position - scene.bodies[body].center_of_mass
     motion = jax.tree.map(lambda v: v[body], motions)
-    return Side(shape, offset, rotation.matrix(orientation), motion)
+    return Side(shape, SlackMap.of(shape), offset, rotation.matrix(orientation), motion)
 
 
 def assemble(
@@ -235,8 +237,6 @@ def assemble(
         contacts, variables = jax.vmap(start_contact)(batch.contacts)
         a, b = batch.contacts.a.shape, batch.contacts.b.shape
         cone = contact_cone(a, b)
-        # psi has a row of its own and is never degenerate; far contacts make it tiny.
-        regularized = jnp.ones(variables.x.shape[1], variables.x.dtype).at[-1].set(0)
         groups.append(
             CellGroup(
                 cone=cone,
@@ -244,7 +244,6 @@ def assemble(
                 function=contact_rows,
                 data=contacts,
                 split=cone.dim - friction.CONE.dim,
-                regularized=regularized,
                 jacobian=contact_jacobian,
             )
         )

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from silico_py.solver import kkt
+from silico_py.solver.kkt import newton_directions
 from silico_py.solver.problem import Problem, Residual, Variables, residual, residual_norm
 from silico_py.solver.status import Status
 
@@ -132,14 +132,12 @@ def _newton_step(
     w, rho = it.w, options.relaxation
     mu = mean_complementarity(problem, w)
     boundary, exponent, coupling = _choices(methods, it.method, mu)
-    factor = kkt.factorize(problem, w, coupling)
-    directions = kkt.solve(problem, factor, _right_hand_side(problem, w, it.measures.rows))
-    affine = jax.tree.map(lambda d: d[..., 0], directions)
+    affine, centring = newton_directions(problem, w, it.measures.rows, coupling)
     predicted = _move(w, affine, jnp.minimum(1, _boundary_step(problem, w, affine)))
     ratio = mean_complementarity(problem, predicted) / jnp.where(mu > 0, mu, 1)
     sigma = jnp.clip(ratio, 0, 1) ** exponent
     target = jnp.maximum(sigma * mu, rho)
-    step = jax.tree.map(lambda d: d[..., 0] + target * d[..., 1], directions)
+    step = _move(affine, centring, target)
     length = jnp.minimum(1, boundary * _boundary_step(problem, w, step))
     w, measures = _accept(problem, it, step, length, options)
     short = jnp.where(length < SHORT_STEP, it.short_steps + 1, 0)
@@ -237,20 +235,3 @@ def _boundary_step(problem: Problem, w: Variables, d: Variables) -> Float[Array,
             length = jnp.minimum(length, jnp.min(group.cone.step_length(value, change)))
     return length
 
-
-def _right_hand_side(problem: Problem, w: Variables, rows: Residual) -> kkt.RightHandSide:
-    """Column 0: the affine direction (target 0). Column 1: a unit of centring target."""
-
-    def columns(affine: Array) -> Array:
-        return jnp.stack([affine, jnp.zeros_like(affine)], axis=-1)
-
-    cells = []
-    for group, cell, row in zip(problem.groups, w.cells, rows.cells, strict=True):
-        identity = group.cone.identity(cell.dual.dtype)
-        product = -group.cone.product(cell.slack, cell.dual)
-        target = jnp.broadcast_to(identity, product.shape)
-        products = jnp.stack([product, target], axis=-1)
-        cells.append(
-            kkt.CellRightHandSide(columns(-row.local), columns(row.slack), products)
-        )
-    return kkt.RightHandSide(columns(-rows.nodes), tuple(cells))

@@ -1,11 +1,12 @@
-"""The Newton system: slacks and duals leave cone by cone, local primals cell by cell.
+"""The Newton system: slacks and duals leave cone by cone, what is left is solved densely.
 
-What is left is one dense system over the nodes. Each elimination pivots on a regularised
-block, which bounds the growth of rounding errors; steps of iterative refinement against
-the exact system take the regularisation out again. With the exact blocks the condensed
-system loses every digit at tight relaxations (measured: relative errors of 5 % at 1e-10),
-although the full system is well conditioned. One factorisation serves every right-hand
-side.
+Eliminating the dual of a row pivots on s / z, which vanishes for active rows: at tight
+relaxations the condensed system then loses every digit (measured: direction errors of 5 %
+at 1e-10) although the full system is well conditioned. Pivoting on s / z + delta bounds the
+rounding by eps / delta; a step of iterative refinement against the exact system takes the
+delta out again, which slacks of size delta need. Local primals stay in the dense system:
+eliminating them cell by cell would pivot on the curvature of the collision program, which
+vanishes where faces touch.
 """
 
 from __future__ import annotations
@@ -14,30 +15,28 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import jax.scipy.linalg as jsl
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from silico_py.solver.cones import Scaling
-from silico_py.solver.problem import CellGroup, CellJacobian, CellVariables, Problem, Variables
+from silico_py.solver.problem import (
+    CellGroup,
+    CellJacobian,
+    CellVariables,
+    Problem,
+    Residual,
+    Variables,
+)
 
-REFINEMENTS = 3
-
-LU = tuple[Array, Array]
-
-
-def regularization(dtype: jnp.dtype) -> float:
-    """delta = eps^(1/3): rounding grows by delta^-2 and the perturbation is delta."""
-    return float(jnp.finfo(dtype).eps) ** (1 / 3)
+PASSES = 2  # through the regularised factorisation: one solve, one refinement
 
 
 class CellRightHandSide(NamedTuple):
-    """Right-hand sides of one cell's rows, one column each.
+    """Right-hand sides of one cell, one column each.
 
-    `slack` holds r with ds = r + d(slack); `product` holds c with L(z) ds + L(s) dz = c.
+    `product` is c in L(z) ds + L(s) dz = c, with ds = (slack row) + f_y dy + f_x dx + f_z dz.
     """
 
     local: Float[Array, "nx columns"]
-    slack: Float[Array, "dim columns"]
     product: Float[Array, "dim columns"]
 
 
@@ -48,156 +47,204 @@ class RightHandSide(NamedTuple):
     cells: tuple[CellRightHandSide, ...]
 
 
-class CellFactor(NamedTuple):
-    """One cell with duals, slacks and local primals eliminated; k = arity * ny."""
+class CondensedCell(NamedTuple):
+    """One cell without its duals and slacks; v = (dy, dx)."""
 
-    jacobian: CellJacobian
+    to_v: Float[Array, "v v"]  # exact derivative of (node forces, local rows)
+    to_dual: Float[Array, "v dim"]
+    slack_to_v: Float[Array, "dim v"]
+    slack_to_dual: Float[Array, "dim dim"]
     cone_maps: tuple[tuple[Array, Array], ...]
-    dual_map: Float[Array, "dim nx_plus_k"]  # dz = z0 - dual_map (dx, dy)
-    local_lu: LU
-    local_map: Float[Array, "nx k"]  # dx = x0 - local_map dy
-    node_local: Float[Array, "k nx"]
-    schur: Float[Array, "k k"]
+    dual_map: Float[Array, "dim v"]  # dz = dual_offset - dual_map v, regularised
     slack: Float[Array, " dim"]
     dual: Float[Array, " dim"]
 
 
 class Factor(NamedTuple):
-    """The factorised Newton matrix."""
+    """The factorised Newton matrix at one point."""
 
     node_jacobian: Float[Array, "nodes ny ny"]
-    cells: tuple[CellFactor, ...]
-    node_lu: LU
+    cells: tuple[CondensedCell, ...]
+    lu: Float[Array, "rows rows"]
+    permutation: Int[Array, " rows"]
 
 
 def factorize(problem: Problem, w: Variables, coupling: Float[Array, ""]) -> Factor:
-    """Differentiate at `w` and eliminate down to the node system."""
-    node_jacobian = jax.vmap(jax.jacfwd(problem.node_residual))(w.y, problem.node_data)
+    """Differentiate at `w`, eliminate slacks and duals, factorise the rest."""
     n, ny = w.y.shape
-    blocks = jnp.zeros((n, n, ny, ny), w.y.dtype)
-    blocks = blocks.at[jnp.arange(n), jnp.arange(n)].set(node_jacobian)
-    factors = []
-    for group, cell in zip(problem.groups, w.cells, strict=True):
+    places = _places(problem, w)
+    size = n * ny + sum(cell.x.size for cell in w.cells)
+    nodes = jnp.arange(n * ny).reshape(n, ny)
+    node_jacobian = jax.vmap(jax.jacfwd(problem.node_residual))(w.y, problem.node_data)
+    matrix = jnp.zeros((size, size), w.y.dtype)
+    matrix = matrix.at[nodes[:, :, None], nodes[:, None, :]].set(node_jacobian)
+    cells = []
+    for group, cell, place in zip(problem.groups, w.cells, places, strict=True):
         jacobian = group.derivative(w.y, cell, coupling)
-        factor = jax.vmap(lambda j, c, group=group: _eliminate(group, j, c))(jacobian, cell)
-        m, arity = group.nodes.shape
-        schur = factor.schur.reshape(m, arity, ny, arity, ny).swapaxes(2, 3)
-        blocks = blocks.at[group.nodes[:, :, None], group.nodes[:, None, :]].add(schur)
-        factors.append(factor)
-    matrix = blocks.swapaxes(1, 2).reshape(n * ny, n * ny)
-    return Factor(node_jacobian, tuple(factors), _lu(matrix))
+        part = jax.vmap(lambda j, c, group=group: _condense(group, j, c))(jacobian, cell)
+        reduced = part.to_v - part.to_dual @ part.dual_map
+        matrix = matrix.at[place[:, :, None], place[:, None, :]].add(reduced)
+        cells.append(part)
+    lu, _, permutation = jax.lax.linalg.lu(matrix)
+    return Factor(node_jacobian, tuple(cells), lu, permutation)
 
 
-def solve(problem: Problem, factor: Factor, rhs: RightHandSide) -> Variables:
-    """Newton directions, one column a right-hand side, refined to the exact system."""
-    direction = _solve_once(problem, factor, rhs)
-    for _ in range(REFINEMENTS):
-        correction = _solve_once(problem, factor, _defect(problem, factor, rhs, direction))
-        direction = jax.tree.map(jnp.add, direction, correction)
-    return direction
+def newton_directions(
+    problem: Problem, w: Variables, rows: Residual, coupling: Float[Array, ""]
+) -> tuple[Variables, Variables]:
+    """The affine direction (target 0) and the direction of a unit of centring target.
+
+    The Newton step towards s o z = t e is `affine + t * centring`.
+    """
+    both = solve(problem, factorize(problem, w, coupling), w, *_right_hand_sides(problem, w, rows))
+    return jax.tree.map(lambda d: d[..., 0], both), jax.tree.map(lambda d: d[..., 1], both)
 
 
-def _lu(matrix: Array) -> LU:
-    return jsl.lu_factor(matrix, check_finite=False)
+def solve(
+    problem: Problem,
+    factor: Factor,
+    w: Variables,
+    rhs: RightHandSide,
+    slack_rows: tuple[Float[Array, "cells dim columns"], ...],
+) -> Variables:
+    """Directions for each column of the right-hand sides."""
+    cells = tuple(
+        CellVariables(jnp.zeros_like(r.local), jnp.zeros_like(r.product), slack)
+        for r, slack in zip(rhs.cells, slack_rows, strict=True)
+    )
+    start = Variables(jnp.zeros_like(rhs.nodes), cells)
+    places = _places(problem, w)
+
+    def refine(_: int, direction: Variables) -> Variables:
+        defect = _defect(problem, factor, rhs, direction)
+        correction = _solve_regularized(problem, factor, places, defect)
+        return jax.tree.map(jnp.add, direction, correction)
+
+    return jax.lax.fori_loop(0, PASSES, refine, start)
 
 
-def _lu_solve(lu: LU, rhs: Array) -> Array:
-    return jsl.lu_solve(lu, rhs, check_finite=False)
+def _right_hand_sides(
+    problem: Problem, w: Variables, rows: Residual
+) -> tuple[RightHandSide, tuple[Array, ...]]:
+    """Column 0: the affine direction. Column 1: a unit of centring target."""
+
+    def columns(affine: Array) -> Array:
+        return jnp.stack([affine, jnp.zeros_like(affine)], axis=-1)
+
+    cells = []
+    for group, cell, row in zip(problem.groups, w.cells, rows.cells, strict=True):
+        product = -group.cone.product(cell.slack, cell.dual)
+        target = jnp.broadcast_to(group.cone.identity(product.dtype), product.shape)
+        cells.append(
+            CellRightHandSide(columns(-row.local), jnp.stack([product, target], axis=-1))
+        )
+    slack_rows = tuple(columns(row.slack) for row in rows.cells)
+    return RightHandSide(columns(-rows.nodes), tuple(cells)), slack_rows
 
 
-def _eliminate(group: CellGroup, jacobian: CellJacobian, cell: CellVariables) -> CellFactor:
+def _places(problem: Problem, w: Variables) -> list[Int[Array, "cells v"]]:
+    """Where each cell's (dy, dx) stand in the dense system."""
+    n, ny = w.y.shape
+    nodes = jnp.arange(n * ny).reshape(n, ny)
+    start, places = n * ny, []
+    for group, cell in zip(problem.groups, w.cells, strict=True):
+        m, nx = cell.x.shape
+        local = start + jnp.arange(m * nx).reshape(m, nx)
+        places.append(jnp.concatenate([nodes[group.nodes].reshape(m, -1), local], axis=-1))
+        start += m * nx
+    return places
+
+
+def _condense(group: CellGroup, jacobian: CellJacobian, cell: CellVariables) -> CondensedCell:
     (g_y, g_x, g_z), (h_y, h_x, h_z), (f_y, f_x, f_z) = jacobian
-    delta = regularization(cell.dual.dtype)
-    nx = cell.x.size
-    scaling = group.cone.scaling(cell.slack, cell.dual, delta)
-    dual_map = scaling.apply(jnp.concatenate([f_x, f_y], axis=-1))
     k = group.split
+    scaling = group.cone.scaling(cell.slack, cell.dual, _regularization(cell.dual.dtype))
+    slack_to_v = jnp.concatenate([f_y, f_x], axis=-1)
+    dual_map = scaling.apply(slack_to_v)
     if k < group.cone.dim:
-        columns = jnp.concatenate([f_x, f_y], axis=-1)
-        dual_map = scaling.apply(columns.at[k:].add(-f_z[k:, :k] @ dual_map[:k]))
-    local = h_x - h_z @ dual_map[:, :nx] - delta * jnp.diag(group.regularized)
-    lu = _lu(local)
-    local_map = _lu_solve(lu, h_y - h_z @ dual_map[:, nx:])
-    node_local = g_x - g_z @ dual_map[:, :nx]
-    schur = g_y - g_z @ dual_map[:, nx:] - node_local @ local_map
-    return CellFactor(
-        jacobian, scaling.maps, dual_map, lu, local_map, node_local, schur, cell.slack, cell.dual
+        induced = f_z[k:, :k] @ dual_map[:k]
+        dual_map = scaling.apply(slack_to_v.at[k:].add(-induced))
+    return CondensedCell(
+        to_v=jnp.block([[g_y, g_x], [h_y, h_x]]),
+        to_dual=jnp.concatenate([g_z, h_z]),
+        slack_to_v=slack_to_v,
+        slack_to_dual=f_z,
+        cone_maps=scaling.maps,
+        dual_map=dual_map,
+        slack=cell.slack,
+        dual=cell.dual,
     )
 
 
-def _dual_offset(group: CellGroup, f: CellFactor, rhs: CellRightHandSide) -> Array:
-    """dz at (dx, dy) = 0, by forward substitution over the dual split."""
+def _dual_offset(group: CellGroup, f: CondensedCell, product: Array) -> Array:
+    """dz at v = 0, by forward substitution over the split."""
     k = group.split
     scaling = Scaling(group.cone, f.cone_maps)
-    free = scaling.divide(rhs.product)
-    dual = free - scaling.apply(rhs.slack)
+    dual = scaling.divide(product)
     if k == group.cone.dim:
         return dual
-    coupling = f.jacobian.slack[2][k:, :k]
-    return free - scaling.apply(rhs.slack.at[k:].add(coupling @ dual[:k]))
+    induced = jnp.zeros_like(dual).at[k:].set(f.slack_to_dual[k:, :k] @ dual[:k])
+    return dual - scaling.apply(induced)
 
 
-def _solve_once(problem: Problem, factor: Factor, rhs: RightHandSide) -> Variables:
+def _solve_regularized(
+    problem: Problem, factor: Factor, places: list[Array], rhs: RightHandSide
+) -> Variables:
+    """One pass through the factorisation, for right-hand sides without slack rows."""
     n, ny, columns = rhs.nodes.shape
-    nodes, offsets = rhs.nodes, []
-    for group, f, r in zip(problem.groups, factor.cells, rhs.cells, strict=True):
-        dual, local, force = jax.vmap(lambda f, r, group=group: _condense(group, f, r))(f, r)
-        nodes = nodes.at[group.nodes].add(-force.reshape(*group.nodes.shape, ny, columns))
-        offsets.append((dual, local))
-    dy = _lu_solve(factor.node_lu, nodes.reshape(n * ny, columns)).reshape(nodes.shape)
-    cells = tuple(
-        jax.vmap(_back_substitute)(f, r, dual, local, _gather(group, dy))
-        for group, f, r, (dual, local) in zip(
-            problem.groups, factor.cells, rhs.cells, offsets, strict=True
-        )
+    flat = jnp.zeros((len(factor.lu), columns), rhs.nodes.dtype)
+    flat = flat.at[: n * ny].set(rhs.nodes.reshape(n * ny, columns))
+    offsets = []
+    for group, f, r, place in zip(problem.groups, factor.cells, rhs.cells, places, strict=True):
+        offset = jax.vmap(lambda f, p, group=group: _dual_offset(group, f, p))(f, r.product)
+        flat = flat.at[place].add(-f.to_dual @ offset)
+        flat = flat.at[place[:, -r.local.shape[1] :]].add(r.local)
+        offsets.append(offset)
+    v = _lu_solve(factor, flat)
+    cells = []
+    for f, r, offset, place in zip(factor.cells, rhs.cells, offsets, places, strict=True):
+        dv = v[place]
+        dz = offset - f.dual_map @ dv
+        ds = f.slack_to_v @ dv + f.slack_to_dual @ dz
+        cells.append(CellVariables(dv[:, dv.shape[1] - r.local.shape[1] :], dz, ds))
+    return Variables(v[: n * ny].reshape(n, ny, columns), tuple(cells))
+
+
+def _lu_solve(factor: Factor, rhs: Float[Array, "rows columns"]) -> Float[Array, "rows columns"]:
+    lower = jax.lax.linalg.triangular_solve(
+        factor.lu, rhs[factor.permutation], left_side=True, lower=True, unit_diagonal=True
     )
-    return Variables(dy, cells)
-
-
-def _gather(group: CellGroup, dy: Float[Array, "nodes ny columns"]) -> Float[Array, "cells k columns"]:
-    return dy[group.nodes].reshape(len(group.nodes), -1, dy.shape[-1])
-
-
-def _condense(
-    group: CellGroup, f: CellFactor, rhs: CellRightHandSide
-) -> tuple[Array, Array, Array]:
-    dual = _dual_offset(group, f, rhs)
-    local = _lu_solve(f.local_lu, rhs.local - f.jacobian.local[2] @ dual)
-    return dual, local, f.jacobian.nodes[2] @ dual + f.node_local @ local
-
-
-def _back_substitute(
-    f: CellFactor, rhs: CellRightHandSide, dual: Array, local: Array, dy: Array
-) -> CellVariables:
-    dx = local - f.local_map @ dy
-    dz = dual - f.dual_map @ jnp.concatenate([dx, dy])
-    f_y, f_x, f_z = f.jacobian.slack
-    return CellVariables(dx, dz, rhs.slack + f_y @ dy + f_x @ dx + f_z @ dz)
+    return jax.lax.linalg.triangular_solve(factor.lu, lower, left_side=True, lower=False)
 
 
 def _defect(
     problem: Problem, factor: Factor, rhs: RightHandSide, direction: Variables
 ) -> RightHandSide:
     """rhs minus the exact matrix times `direction`; the slack rows hold by construction."""
-    ny, columns = rhs.nodes.shape[1:]
+    n, ny, columns = rhs.nodes.shape
     nodes = rhs.nodes - factor.node_jacobian @ direction.y
     cells = []
     for group, f, r, d in zip(
         problem.groups, factor.cells, rhs.cells, direction.cells, strict=True
     ):
-        dy = _gather(group, direction.y)
-        force, cell = jax.vmap(lambda *a, group=group: _cell_defect(group, *a))(f, r, d, dy)
-        nodes = nodes.at[group.nodes].add(-force.reshape(*group.nodes.shape, ny, columns))
-        cells.append(cell)
+        m, arity = group.nodes.shape
+        v = jnp.concatenate([direction.y[group.nodes].reshape(m, arity * ny, columns), d.x], axis=1)
+        forces = f.to_v @ v + f.to_dual @ d.dual
+        nodes = nodes.at[group.nodes].add(-forces[:, : arity * ny].reshape(m, arity, ny, columns))
+        product = _linear_product(group, f, d)
+        cells.append(CellRightHandSide(r.local - forces[:, arity * ny :], r.product - product))
     return RightHandSide(nodes, tuple(cells))
 
 
-def _cell_defect(
-    group: CellGroup, f: CellFactor, rhs: CellRightHandSide, d: CellVariables, dy: Array
-) -> tuple[Array, CellRightHandSide]:
-    (g_y, g_x, g_z), (h_y, h_x, h_z), _ = f.jacobian
-    product = group.cone.product
-    force = g_y @ dy + g_x @ d.x + g_z @ d.dual
-    local = rhs.local - (h_y @ dy + h_x @ d.x + h_z @ d.dual)
-    complementarity = rhs.product.T - product(f.dual, d.slack.T) - product(f.slack, d.dual.T)
-    return force, CellRightHandSide(local, jnp.zeros_like(rhs.slack), complementarity.T)
+def _linear_product(group: CellGroup, f: CondensedCell, d: CellVariables) -> Array:
+    """L(z) ds + L(s) dz, columns last."""
+
+    def product(point: Array, change: Array) -> Array:
+        return group.cone.product(point[:, None], change.swapaxes(1, 2)).swapaxes(1, 2)
+
+    return product(f.dual, d.slack) + product(f.slack, d.dual)
+
+
+def _regularization(dtype: jnp.dtype) -> float:
+    """1e-7 in float64: with 1e-8 rounding still costs steps at 1e-10, 1e-6 needs a third pass."""
+    return float(jnp.finfo(dtype).eps) ** 0.45

@@ -70,9 +70,6 @@ class CellGroup:
         data: pytree of per-cell parameters.
         split: the slack rows from `split` on may depend on the duals before `split`; no
             other slack row depends on a dual.
-        regularized: for each local row, 1 where its own block may be singular and takes the
-            primal regularisation, 0 where it must not; local rows are signed such that this
-            block is negative semidefinite (rows `F^T z - c` for slack `F x + ...`).
         jacobian: optional derivative `(y, x, z, data, coupling) -> CellJacobian`, where
             `coupling` in [-1, 1] weighs the terms that make the problem non-monotone (1 is
             the exact derivative). Without it `function` is differentiated exactly.
@@ -83,7 +80,6 @@ class CellGroup:
     function: CellFunction
     data: Any
     split: int
-    regularized: Float[Array, " nx"]
     jacobian: Callable[[Array, Array, Array, Any, Array], CellJacobian] | None = None
 
     def gather(self, y: Float[Array, "nodes ny"]) -> Float[Array, "cells arity ny"]:
