@@ -198,7 +198,7 @@ def _solve_regularized(
     for group, f, r, place in zip(problem.groups, factor.cells, rhs.cells, places, strict=True):
         offset = jax.vmap(lambda f, p, group=group: _dual_offset(group, f, p))(f, r.product)
         flat = flat.at[place].add(-f.to_dual @ offset)
-        flat = flat.at[place[:, -r.local.shape[1] :]].add(r.local)
+        flat = flat.at[place[:, place.shape[1] - r.local.shape[1] :]].add(r.local)
         offsets.append(offset)
     v = _lu_solve(factor, flat)
     cells = []
