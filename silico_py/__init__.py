@@ -1,5 +1,6 @@
 """Differentiable rigid-body contact simulation: one complementarity problem a step."""
 
+from silico_py import rotation as rotation
 from silico_py import scenes as scenes
 from silico_py.body import Body as Body
 from silico_py.collision import Collision as Collision

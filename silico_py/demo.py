@@ -23,6 +23,10 @@ from silico_py import plotting
 
 CHUNK = 25
 FRAMES = 6
+LEGEND = (
+    "failed: steps that did not converge; iterations: mean / max; penetration: largest "
+    "(1 - alpha)+, relaxed alpha; momentum: mean |m v| over the last tenth [kg m/s]"
+)
 SCENES: dict[str, tuple[Callable[[], tuple[sp.Scene, sp.State]], int]] = {
     "peg_in_hole": (sp.scenes.peg_in_hole, 500),
     "stack": (sp.scenes.stack, 100),
@@ -102,12 +106,12 @@ def main(folder: Path = Path("out")) -> int:
     for column in (
         "scene",
         "steps",
-        "not converged",
-        "iterations mean / max",
-        "penetration (relaxed alpha)",
-        "momentum at the end [kg m/s]",
-        "us a step",
-        "compile [s]",
+        "failed",
+        "iterations",
+        "penetration",
+        "momentum",
+        "us/step",
+        "compile s",
     ):
         table.add_column(column, justify="left" if column == "scene" else "right")
     failed, pictures = 0, []
@@ -119,6 +123,7 @@ def main(folder: Path = Path("out")) -> int:
             table.add_row(*row(name, done))
             pictures.append(draw(name, done, folder))
     console.print(table)
+    console.print(LEGEND)
     for path in pictures:
         console.print(f"wrote {path}")
     if failed:

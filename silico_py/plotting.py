@@ -30,24 +30,24 @@ def frames(scene: Scene, states: Sequence[State], times: Sequence[float], path: 
         path: where to write; folders are made.
     """
     center, radius = _view(states)
-    figure = plt.figure(figsize=(3 * len(states), 3.2))
+    figure = plt.figure(figsize=(3 * len(states), 3.6))
     for k, (state, time) in enumerate(zip(states, times, strict=True)):
-        axes = figure.add_subplot(1, len(states), k + 1, projection="3d")
+        axes = figure.add_subplot(1, len(states), k + 1, projection="3d", computed_zorder=False)
         _draw_floor(axes, center, radius)
         for mesh in _fixed_meshes(scene):
-            axes.add_collection3d(Poly3DCollection(mesh, facecolor=FIXED_COLOR))
+            axes.add_collection3d(Poly3DCollection(mesh, facecolor=FIXED_COLOR, zorder=2))
         for index, mesh in _body_meshes(scene, state):
             color = BODY_COLORS[index % len(BODY_COLORS)]
             axes.add_collection3d(
-                Poly3DCollection(mesh, facecolors=color, edgecolors=(0, 0, 0, 0.15), shade=True)
+                Poly3DCollection(mesh, facecolors=color, edgecolors=(0, 0, 0, 0.1), shade=True, zorder=1)
             )
         axes.set(
             xlim=(center[0] - radius, center[0] + radius),
             ylim=(center[1] - radius, center[1] + radius),
             zlim=(0, 2 * radius),
             title=f"t = {time:.2f} s",
-            box_aspect=(1, 1, 1),
         )
+        axes.set_box_aspect((1, 1, 1), zoom=1.35)
         axes.view_init(elev=15, azim=-60)
         axes.set_axis_off()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -66,7 +66,7 @@ def _view(states: Sequence[State]) -> tuple[np.ndarray, float]:
 def _draw_floor(axes: plt.Axes, center: np.ndarray, radius: float) -> None:
     square = np.array([[-1, -1, 0], [1, -1, 0], [1, 1, 0], [-1, 1, 0]])
     corners = np.array([center[0], center[1], 0]) + radius * square
-    axes.add_collection3d(Poly3DCollection([corners], facecolor=(0.9, 0.9, 0.85, 0.6)))
+    axes.add_collection3d(Poly3DCollection([corners], facecolor=(0.93, 0.93, 0.88), zorder=0))
 
 
 def _fixed_meshes(scene: Scene) -> list[np.ndarray]:

@@ -151,11 +151,13 @@ def _excluded(pair: tuple[str, str], names: set[str]) -> frozenset[str]:
 
 
 def _fixtures(entry: Shape | tuple[Shape, Any, Any]) -> list[Fixture]:
-    shape, position, orientation = (
-        (entry, (0.0, 0.0, 0.0), IDENTITY) if isinstance(entry, Shape) else entry
-    )
-    if not isinstance(shape, Shape):
-        raise ValueError(f"environment: expected a primitive, got {type(shape).__name__}")
+    if isinstance(entry, Shape):
+        entry = (entry, (0.0, 0.0, 0.0), IDENTITY)
+    if not (isinstance(entry, tuple | list) and len(entry) == 3 and isinstance(entry[0], Shape)):
+        raise ValueError(
+            f"environment: expected a primitive or (primitive, position, orientation), got {entry!r}"
+        )
+    shape, position, orientation = entry
     if not isinstance(shape, Bundle) and not shape.scaled:
         pieces = [(shape, vector("position", position, 3), quaternions("orientation", orientation))]
     else:

@@ -1,0 +1,75 @@
+"""Bad input is refused at construction, by a ValueError that names the argument."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import silico_py as sp
+
+
+def box() -> sp.Box:
+    return sp.Box(half_extents=(0.1, 0.1, 0.1))
+
+
+def body(**changes) -> sp.Body:
+    return sp.Body(**{"name": "box", "shapes": box(), "mass": 1.0, **changes})
+
+
+def scene(**changes) -> sp.Scene:
+    return sp.Scene(**{"bodies": [body()], **changes})
+
+
+def floor() -> sp.HalfSpace:
+    return sp.HalfSpace(normal=(0, 0, 1), offset=0.0)
+
+
+POSE = ((0.0, 0.0, 0.0), (1.0, 0.0, 0.0, 0.0))
+
+CASES = {
+    "negative mass": ("mass", lambda: body(mass=-1.0)),
+    "zero mass": ("mass", lambda: body(mass=0.0)),
+    "NaN mass": ("mass", lambda: body(mass=np.nan)),
+    "inertia shape": ("inertia", lambda: body(inertia=np.eye(2))),
+    "inertia asymmetric": ("inertia", lambda: body(inertia=np.eye(3) + np.eye(3, k=1))),
+    "inertia indefinite": ("inertia", lambda: body(inertia=np.diag([1.0, 1.0, -1.0]))),
+    "centre of mass": ("center_of_mass", lambda: body(center_of_mass=(0, 0))),
+    "no shapes": ("shapes", lambda: body(shapes=[])),
+    "half-space on a body": ("pieces", lambda: body(shapes=[floor()])),
+    "shape quaternion": ("orientation", lambda: body(shapes=[(box(), (0, 0, 0), (1, 1, 0, 0))])),
+    "no bodies": ("bodies", lambda: scene(bodies=[])),
+    "not a body": ("bodies", lambda: scene(bodies=[box()])),
+    "repeated names": ("bodies", lambda: scene(bodies=[body(), body()])),
+    "unknown exclude": ("exclude", lambda: scene(exclude=[("box", "ball")])),
+    "environment": ("environment", lambda: scene(environment=["floor"])),
+    "zero time step": ("timestep", lambda: scene(timestep=0.0)),
+    "negative friction": ("friction", lambda: scene(friction=-0.1)),
+    "gravity shape": ("gravity", lambda: scene(gravity=(0, -9.81))),
+    "position shape": ("position", lambda: scene().state(position=[0, 0, 1])),
+    "NaN velocity": ("velocity", lambda: scene().state(velocity=[[0, 0, np.nan]])),
+    "long quaternion": ("orientation", lambda: scene().state(orientation=[[1, 1, 0, 0]])),
+    "zero quaternion": ("orientation", lambda: scene().state(orientation=[[0, 0, 0, 0]])),
+    "NaN control": ("control", lambda: step(control=np.full((1, 6), np.nan))),
+    "control shape": ("control", lambda: step(control=np.zeros(6))),
+    "controls shape": ("controls", lambda: sp.rollout(scene(), scene().state(), np.zeros((3, 6)))),
+    "relaxation": ("relaxation", lambda: sp.SolverOptions(relaxation=0.0)),
+    "too tight": ("relaxation", lambda: step(options=sp.SolverOptions(relaxation=1e-14))),
+    "iterations": ("max_iterations", lambda: sp.SolverOptions(max_iterations=0)),
+    "method": ("method", lambda: sp.SolverOptions(method="magic")),
+    "drop": ("primitive", lambda: sp.scenes.drop("teapot")),
+    "stack": ("n", lambda: sp.scenes.stack(0)),
+    "two half-spaces": ("shape_b", lambda: sp.collide(floor(), POSE, floor(), POSE)),
+    "pose": ("pose_b", lambda: sp.collide(box(), POSE, box(), ((0, 0), (1, 0, 0, 0)))),
+    "empty bundle": ("pieces", lambda: sp.Bundle([])),
+    "unbounded": ("A", lambda: sp.Polytope(jnp.eye(3), jnp.ones(3))),
+}
+
+
+def step(**arguments):
+    return sp.step(scene(), scene().state(), **arguments)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_bad_input_names_its_argument(case):
+    argument, call = CASES[case]
+    with pytest.raises(ValueError, match=argument):
+        call()

@@ -1,0 +1,175 @@
+"""The step against closed-form mechanics and conservation laws."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import silico_py as sp
+from silico_py import rotation
+from silico_py.integrator import cayley_momentum
+
+G = 9.81
+
+
+def rolled(scene, state, steps, **options):
+    """Compiled rollout; every step must converge."""
+    run = jax.jit(lambda sc, st: sp.rollout(sc, st, steps, sp.SolverOptions(**options)))
+    trajectory = run(scene, state)
+    assert bool(jnp.all(trajectory.info.converged))
+    return trajectory
+
+
+def incline(angle: float) -> tuple[float, float, float]:
+    """Gravity seen from a floor tilted by `angle` about y."""
+    return (G * np.sin(angle), 0.0, -G * np.cos(angle))
+
+
+def floor() -> sp.HalfSpace:
+    return sp.HalfSpace(normal=(0, 0, 1), offset=0.0)
+
+
+def test_free_flight_keeps_momentum():
+    body = sp.Body("brick", sp.Box(half_extents=(0.1, 0.2, 0.4)), mass=2.0)
+    scene = sp.Scene([body], timestep=0.02)
+    state = scene.state(velocity=[[1.0, 2.0, 3.0]], angular_velocity=[[4.0, -0.3, 0.5]])
+    trajectory = rolled(scene, state, 300).state
+    times = 0.02 * np.arange(1, 301)
+    np.testing.assert_allclose(trajectory.velocity[:, 0, :2], [[1.0, 2.0]] * 300, atol=1e-9)
+    np.testing.assert_allclose(trajectory.velocity[:, 0, 2], 3.0 - G * times, atol=1e-9)
+
+    def angular(q, w):
+        return rotation.rotate(q, cayley_momentum(-0.02 * w, body.inertia @ w))
+
+    momenta = jax.vmap(angular)(trajectory.orientation[:, 0], trajectory.angular_velocity[:, 0])
+    start = angular(state.orientation[0], state.angular_velocity[0])
+    np.testing.assert_allclose(momenta, jnp.broadcast_to(start, momenta.shape), atol=1e-9)
+
+
+def test_body_frame_away_from_the_centre_of_mass_changes_nothing():
+    shape = sp.Box(half_extents=(0.1, 0.2, 0.3))
+    arm = jnp.array([0.3, -0.1, 0.2])
+    centred = sp.Scene([sp.Body("a", shape, mass=1.0)])
+    shifted = sp.Scene([sp.Body("a", [(shape, arm, (1.0, 0, 0, 0))], mass=1.0)])
+    w = jnp.array([[1.0, 2.0, -0.5]])
+    first = rolled(centred, centred.state(angular_velocity=w), 50).state
+    origin = shifted.state(
+        position=-arm[None], angular_velocity=w, velocity=-jnp.cross(w, arm[None])
+    )
+    second = rolled(shifted, origin, 50).state
+    centre = second.position + rotation.rotate(second.orientation, arm)
+    np.testing.assert_allclose(centre, first.position, atol=1e-10)
+
+
+def test_sliding_box_stops_where_friction_says_in_every_heading():
+    """v falls by mu g h a step; the distance is the sum of those velocities."""
+    mu, h, v0 = 0.3, 0.01, 1.0
+    body = sp.Body("box", sp.Box(half_extents=(0.2, 0.2, 0.05)), mass=1.0)
+    scene = sp.Scene([body], [floor()], timestep=h, friction=mu)
+    headings = jnp.arange(8) * (2 * jnp.pi / 8)
+
+    def travel(heading):
+        direction = jnp.array([jnp.cos(heading), jnp.sin(heading), 0.0])
+        start = sp.State(
+            jnp.array([[0.0, 0.0, 0.05]]),
+            jnp.array([[1.0, 0.0, 0.0, 0.0]]),
+            v0 * direction[None],
+            jnp.zeros((1, 3)),
+        )
+        options = sp.SolverOptions(relaxation=1e-8)
+        out = sp.rollout(scene, start, 60, options)
+        return out.state.position[-1, 0] @ direction, jnp.all(out.info.converged)
+
+    distance, converged = jax.jit(jax.vmap(travel))(headings)
+    assert bool(jnp.all(converged))
+    speeds = np.maximum(v0 - mu * G * h * np.arange(1, 61), 0)
+    # The limit carries rho / 100 of smoothing and the gap rho / impulse of height.
+    np.testing.assert_allclose(distance, h * speeds.sum(), atol=1e-5)
+    assert float(jnp.ptp(distance)) < 1e-6
+
+
+@pytest.mark.parametrize(("excess", "slides"), [(1e-3, True), (-1e-3, False)])
+def test_stick_and_slip_at_the_friction_angle(excess, slides):
+    mu, seconds = 0.4, 1.0
+    angle = np.arctan(mu * (1 + excess))
+    body = sp.Body("box", sp.Box(half_extents=(0.2, 0.2, 0.02)), mass=1.0)
+    scene = sp.Scene([body], [floor()], timestep=0.02, friction=mu, gravity=incline(angle))
+    state = scene.state(position=[[0.0, 0.0, 0.02]])
+    speed = float(rolled(scene, state, 50, relaxation=1e-9).state.velocity[-1, 0, 0])
+    excess_speed = G * (np.sin(angle) - mu * np.cos(angle)) * seconds
+    if slides:
+        np.testing.assert_allclose(speed, excess_speed, rtol=0.05)
+    else:
+        assert abs(speed) < 0.05 * abs(excess_speed)
+
+
+def test_rolling_sphere_accelerates_at_five_sevenths():
+    angle, h = 0.2, 0.01
+    ball = sp.Body("ball", sp.Sphere(radius=0.1), mass=1.0)
+    scene = sp.Scene([ball], [floor()], timestep=h, friction=0.8, gravity=incline(angle))
+    state = scene.state(position=[[0.0, 0.0, 0.1]])
+    velocity = rolled(scene, state, 100, relaxation=1e-8).state.velocity[:, 0, 0]
+    expected = 5 / 7 * G * np.sin(angle)
+    # Drop the first steps, where the ball settles on the floor.
+    measured = (velocity[-1] - velocity[19]) / (80 * h)
+    np.testing.assert_allclose(measured, expected, rtol=2e-3)
+
+
+def test_collision_without_friction_conserves_momenta():
+    """Linear momentum to 10 rho; angular momentum up to the integrator's own first-order term.
+
+    Impulses act at the arm p - x+ (with p - x a rolling sphere would gain spin from its weight),
+    so a step changes the total by exactly -h (v_a+ - v_b+) x impulse.
+    """
+    rho = 1e-6
+    scene, state = sp.scenes.collision()
+    h = float(scene.timestep)
+    trajectory = rolled(scene, state, 100, relaxation=rho)
+    masses = jnp.array([body.mass for body in scene.bodies])
+    inertias = jnp.stack([body.inertia for body in scene.bodies])
+
+    def momenta(s):
+        spin = jax.vmap(lambda w, j: cayley_momentum(-h * w, j @ w))
+        linear = masses[:, None] * s.velocity
+        own = rotation.rotate(s.orientation, spin(s.angular_velocity, inertias))
+        return linear.sum(axis=0), (jnp.cross(s.position, linear) + own).sum(axis=0)
+
+    linear, angular = jax.vmap(momenta)(trajectory.state)
+    start_linear, start_angular = momenta(state)
+    assert float(jnp.min(trajectory.info.contacts.alpha)) < 1.001  # they did meet
+    np.testing.assert_allclose(linear, jnp.tile(start_linear, (100, 1)), atol=10 * rho)
+    slip = trajectory.state.velocity[:, 0] - trajectory.state.velocity[:, 1]
+    impulse = h * trajectory.info.contacts.force[:, 0]
+    expected = start_angular - h * jnp.cumsum(jnp.cross(slip, impulse), axis=0)
+    np.testing.assert_allclose(angular, expected, atol=10 * rho)
+
+
+def test_resting_stack_keeps_still():
+    """The paper's single-level figure for two blocks at 10 Hz and 1e-6."""
+    scene, state = sp.scenes.stack(2, timestep=0.1)
+    velocity = rolled(scene, state, 10, relaxation=1e-6).state.velocity
+    assert float(jnp.mean(jnp.linalg.norm(velocity, axis=-1))) < 6.4e-7
+
+
+def test_contacts_carry_the_weight_above():
+    scene, state = sp.scenes.stack(4, timestep=0.1)
+    trajectory = rolled(scene, state, 10, relaxation=1e-6)
+    lifts = trajectory.info.contacts.force[-1, :, 2] * float(scene.timestep)
+    carried = {}
+    for pair, lift in zip(scene.pairs, lifts, strict=True):
+        lower = -1 if pair.body_b is None else pair.body_a
+        carried[lower] = carried.get(lower, 0.0) + abs(float(lift))
+    for lower in range(-1, 3):
+        weight = (3 - lower) * G * float(scene.timestep)
+        assert abs(carried[lower] - weight) < 10 * 1e-6
+
+
+def test_true_penetration_is_within_four_rho():
+    rho = 1e-6
+    scene, state = sp.scenes.drop("box", timestep=0.1)
+    trajectory = rolled(scene, state, 12, relaxation=rho)
+    shape, pose = scene.bodies[0].pieces[0][0], ((0.0, 0.0, 0.0), (1.0, 0.0, 0.0, 0.0))
+    for x, q in zip(trajectory.state.position, trajectory.state.orientation, strict=True):
+        exact = sp.collide(shape, (x[0], q[0]), floor(), pose)
+        assert bool(exact.converged)
+        assert float(exact.alpha) > 1 - 4 * rho
