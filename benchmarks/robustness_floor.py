@@ -46,11 +46,13 @@ def drop(
     cases = [(f, r) for f in frequencies for r in relaxations]
     for frequency, relaxation in track(cases, description=name, console=console):
         found = batch(states, 1 / frequency, relaxation, int(SECONDS * frequency))
+        # A failed run stops at a state that solves nothing; its depth means nothing.
+        violation = float(np.max(np.where(found.failed, 0, depth(found.state))))
         out[f"{frequency} Hz {relaxation:g}"] = {
             "failed": int(found.failed.sum()),
             "iterations": float(found.iterations.sum() / found.steps.sum()),
             "worst": int(found.worst.max()),
-            "violation over rho": float(np.max(depth(found.state)) / relaxation),
+            "violation over rho": violation / relaxation,
         }
     return out
 

@@ -20,7 +20,9 @@ def run(quick: bool, console: Console) -> None:
     """Towers of 2 to 10 blocks, straight and offset, 1 s each."""
     heights = (2, 4) if quick else (2, 4, 6, 10)
     results: dict[str, Any] = {}
-    out = Table("blocks", "offset", "Hz", "rho", "failed", "momentum", "paper (2, 10 Hz)", "moved m")
+    out = Table(
+        "blocks", "offset", "Hz", "rho", "failed", "momentum", "paper (2, 10 Hz)", "moved m"
+    )
     for n in heights:
         for offset in (0.0, 0.1):
             scene, state = sp.scenes.stack(n, offset=offset)

@@ -13,8 +13,8 @@ from silico_py import rotation
 from silico_py.scene import Scene, State
 
 matplotlib.use("Agg")
-from matplotlib import pyplot as plt  # noqa: E402  (the backend must be set first)
-from mpl_toolkits.mplot3d.art3d import Poly3DCollection  # noqa: E402
+from matplotlib import pyplot as plt
+from mpl_toolkits.mplot3d.art3d import Poly3DCollection
 
 BODY_COLORS = plt.get_cmap("tab10").colors
 FIXED_COLOR = (0.75, 0.75, 0.75, 0.25)
@@ -39,7 +39,9 @@ def frames(scene: Scene, states: Sequence[State], times: Sequence[float], path: 
         for index, mesh in _body_meshes(scene, state):
             color = BODY_COLORS[index % len(BODY_COLORS)]
             axes.add_collection3d(
-                Poly3DCollection(mesh, facecolors=color, edgecolors=(0, 0, 0, 0.1), shade=True, zorder=1)
+                Poly3DCollection(
+                    mesh, facecolors=color, edgecolors=(0, 0, 0, 0.1), shade=True, zorder=1
+                )
             )
         axes.set(
             xlim=(center[0] - radius, center[0] + radius),
@@ -71,9 +73,7 @@ def _draw_floor(axes: plt.Axes, center: np.ndarray, radius: float) -> None:
 
 def _fixed_meshes(scene: Scene) -> list[np.ndarray]:
     return [
-        _triangles(f.shape, f.position, f.orientation)
-        for f in scene.environment
-        if f.shape.scaled
+        _triangles(f.shape, f.position, f.orientation) for f in scene.environment if f.shape.scaled
     ]
 
 

@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 

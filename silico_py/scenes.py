@@ -117,7 +117,9 @@ def stack(
     cube = Box(half_extents=(0.25, 0.25, 0.25))
     bodies = [Body(f"block{i}", cube, mass=1.0) for i in range(n)]
     apart = [(f"block{i}", f"block{j}") for i in range(n) for j in range(i + 2, n)]
-    scene = Scene(bodies, timestep=timestep, friction=friction, environment=[floor()], exclude=apart)
+    scene = Scene(
+        bodies, timestep=timestep, friction=friction, environment=[floor()], exclude=apart
+    )
     position = [[offset * (i % 2), 0.0, 0.25 + 0.5 * i] for i in range(n)]
     return scene, scene.state(position=position)
 

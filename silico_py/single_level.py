@@ -102,7 +102,9 @@ def kinematics(side: Side, y: Float[Array, "6"] | None) -> Kinematics:
     """Where the piece is after moving with y = (v+, w+); fixed pieces have no y."""
     if y is None:
         zero = jnp.zeros_like(side.position)
-        return Kinematics(Piece(side.shape, side.map, side.position, side.rotation), zero, zero, zero)
+        return Kinematics(
+            Piece(side.shape, side.map, side.position, side.rotation), zero, zero, zero
+        )
     position, orientation = next_pose(y, side.motion)
     turn = rotation.matrix(orientation)
     piece = Piece(side.shape, side.map, position + turn @ side.position, turn @ side.rotation)

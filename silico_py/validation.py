@@ -30,9 +30,10 @@ def number(name: str, value: Any, positive: bool = False, nonnegative: bool = Fa
     array = vector(name, value)
     if isinstance(array, jax.core.Tracer):
         return array
-    if positive and not array > 0:
+    known = np.asarray(array)
+    if positive and not known > 0:
         raise ValueError(f"{name}: must be positive, got {array}")
-    if nonnegative and not array >= 0:
+    if nonnegative and not known >= 0:
         raise ValueError(f"{name}: must not be negative, got {array}")
     return array
 

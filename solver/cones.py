@@ -138,7 +138,9 @@ class Scaling:
         """L(s + delta z)^-1 L(z) @ matrix."""
         return self._product(1, matrix)
 
-    def _product(self, which: int, matrix: Float[Array, "dim columns"]) -> Float[Array, "dim columns"]:
+    def _product(
+        self, which: int, matrix: Float[Array, "dim columns"]
+    ) -> Float[Array, "dim columns"]:
         parts = [
             m[which][:, None] * matrix[part] if kind == ORTHANT else m[which] @ matrix[part]
             for (kind, part), m in zip(self.cone.slices(), self.maps, strict=True)

@@ -234,4 +234,3 @@ def _boundary_step(problem: Problem, w: Variables, d: Variables) -> Float[Array,
         for value, change in ((cell.slack, dc.slack), (cell.dual, dc.dual)):
             length = jnp.minimum(length, jnp.min(group.cone.step_length(value, change)))
     return length
-

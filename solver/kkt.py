@@ -135,9 +135,7 @@ def _right_hand_sides(
     for group, cell, row in zip(problem.groups, w.cells, rows.cells, strict=True):
         product = -group.cone.product(cell.slack, cell.dual)
         target = jnp.broadcast_to(group.cone.identity(product.dtype), product.shape)
-        cells.append(
-            CellRightHandSide(columns(-row.local), jnp.stack([product, target], axis=-1))
-        )
+        cells.append(CellRightHandSide(columns(-row.local), jnp.stack([product, target], axis=-1)))
     slack_rows = tuple(columns(row.slack) for row in rows.cells)
     return RightHandSide(columns(-rows.nodes), tuple(cells)), slack_rows
 

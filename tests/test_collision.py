@@ -1,0 +1,98 @@
+"""The collision program against cvxpy, and its symmetries."""
+
+import cvxpy as cp
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import silico_py as sp
+from silico_py import rotation
+
+PAIRS = {
+    "box-box": (sp.Box((0.2, 0.3, 0.1)), sp.Box((0.15, 0.15, 0.4))),
+    "capsule-cone": (sp.Capsule(0.1, 0.5), sp.Cone(0.2, 0.4)),
+    "cylinder-ellipsoid": (sp.Cylinder(0.2, 0.3), sp.Ellipsoid((0.3, 0.2, 0.1))),
+    "sphere-sum": (
+        sp.Sphere(0.2),
+        sp.MinkowskiSum(sp.Box((0.1, 0.1, 0.1)), sp.Capsule(0.05, 0.2)),
+    ),
+}
+POSES = 6
+
+
+def random_poses(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs of poses from overlapping to far apart."""
+    rng = np.random.default_rng(seed)
+    position = rng.normal(size=(POSES, 2, 3)) * rng.uniform(0.05, 1.0, (POSES, 1, 1))
+    orientation = rng.normal(size=(POSES, 2, 4))
+    return position, orientation / np.linalg.norm(orientation, axis=-1, keepdims=True)
+
+
+@pytest.fixture(scope="module", params=PAIRS, ids=str)
+def pair(request):
+    a, b = PAIRS[request.param]
+
+    def both(x, q):
+        return sp.collide(a, (x[0], q[0]), b, (x[1], q[1]))
+
+    return a, b, jax.jit(jax.vmap(both))
+
+
+def reference(a, b, x, q) -> float:
+    """The same conic program, written from the shapes' slacks, solved by Clarabel."""
+    p, alpha, rules = cp.Variable(3), cp.Variable(), []
+    for k, shape in enumerate((a, b)):
+        eps = cp.Variable(shape.n_aux) if shape.n_aux else np.zeros(0)
+        zero = (jnp.zeros(3), jnp.zeros(()), jnp.zeros(shape.n_aux))
+        to_x, to_alpha, to_eps = map(np.asarray, jax.jacfwd(shape.slack, (0, 1, 2))(*zero))
+        turn = np.asarray(rotation.matrix(q[k]))
+        slack = np.asarray(shape.slack(*zero)) + to_x @ turn.T @ (p - x[k]) + to_alpha * alpha
+        slack = slack + to_eps @ eps if shape.n_aux else slack
+        for kind, part in shape.cone.slices():
+            s = slack[part]
+            rules.append(s >= 0 if kind == "orthant" else cp.SOC(s[0], s[1:]))
+    problem = cp.Problem(cp.Minimize(alpha), rules)
+    return problem.solve(solver=cp.CLARABEL, tol_gap_abs=1e-10, tol_gap_rel=1e-10, tol_feas=1e-10)
+
+
+def test_alpha_agrees_with_cvxpy(pair):
+    a, b, collide = pair
+    x, q = random_poses(0)
+    found = collide(x, q)
+    assert bool(jnp.all(found.converged))
+    expected = [reference(a, b, x[k], q[k]) for k in range(POSES)]
+    np.testing.assert_allclose(found.alpha, expected, rtol=1e-6, atol=1e-7)
+
+
+def test_rigid_motion_changes_nothing_but_the_frame(pair):
+    _, _, collide = pair
+    x, q = random_poses(1)
+    turn = jnp.array([0.5, -0.5, 0.5, 0.5])
+    shift = jnp.array([1.0, -2.0, 0.5])
+    moved = collide(rotation.rotate(turn, jnp.asarray(x)) + shift, rotation.multiply(turn, q))
+    found = collide(x, q)
+    np.testing.assert_allclose(moved.alpha, found.alpha, rtol=1e-8)
+    np.testing.assert_allclose(moved.normal, rotation.rotate(turn, found.normal), atol=1e-5)
+
+
+def test_swapping_the_bodies_flips_the_normal(pair):
+    a, b, collide = pair
+    x, q = random_poses(2)
+    found = collide(x, q)
+    swapped = [sp.collide(b, (x[k, 1], q[k, 1]), a, (x[k, 0], q[k, 0])) for k in range(1)]
+    np.testing.assert_allclose(swapped[0].alpha, found.alpha[0], rtol=1e-8)
+    np.testing.assert_allclose(swapped[0].normal, -found.normal[0], atol=1e-5)
+
+
+def test_normal_is_the_gradient_of_alpha(pair):
+    _, _, collide = pair
+    x, q = random_poses(3)
+    step = 1e-5
+    gradient = []
+    for axis in np.eye(3):
+        change = np.stack([axis, 0 * axis]) * step
+        gradient.append((collide(x + change, q).alpha - collide(x - change, q).alpha) / (2 * step))
+    gradient = np.stack(gradient, axis=-1)
+    gradient /= np.linalg.norm(gradient, axis=-1, keepdims=True)
+    np.testing.assert_allclose(collide(x, q).normal, gradient, atol=1e-3)
