@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar, dataclass_transform
 
 import jax
 import jax.numpy as jnp
@@ -41,6 +41,7 @@ def static(default: Any = None) -> Any:
     return dataclasses.field(default=default, metadata={"static": True})
 
 
+@dataclass_transform(frozen_default=True)
 def pytree_dataclass(cls: T) -> T:
     """Make `cls` a frozen dataclass and a pytree whose leaves are its non-static fields.
 
@@ -71,6 +72,7 @@ def pytree_dataclass(cls: T) -> T:
     return cls
 
 
+# A primitive is a pytree dataclass; the name says which.
 primitive = pytree_dataclass
 
 

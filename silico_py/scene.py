@@ -154,7 +154,8 @@ def _fixtures(entry: Shape | tuple[Shape, Any, Any]) -> list[Fixture]:
         entry = (entry, (0.0, 0.0, 0.0), IDENTITY)
     if not (isinstance(entry, tuple | list) and len(entry) == 3 and isinstance(entry[0], Shape)):
         raise ValueError(
-            f"environment: expected a primitive or (primitive, position, orientation), got {entry!r}"
+            "environment: expected a primitive or (primitive, position, orientation), "
+            f"got {entry!r}"
         )
     shape, position, orientation = entry
     if not isinstance(shape, Bundle) and not shape.scaled:

@@ -174,7 +174,7 @@ def _orthant_step(x: Vector, dx: Vector) -> Scalar:
 
 
 def _soc_step(x: Vector, dx: Vector) -> Scalar:
-    """Smallest positive root of det(x + t dx) = a + 2 b t + c t^2, as a / (-b + sqrt(b^2 - a c))."""
+    """Smallest positive root of det(x + t dx) = a + 2 b t + c t^2, without cancellation."""
     a = _soc_determinant(x)
     b = x[..., 0] * dx[..., 0] - jnp.sum(x[..., 1:] * dx[..., 1:], axis=-1)
     c = dx[..., 0] ** 2 - jnp.sum(dx[..., 1:] ** 2, axis=-1)

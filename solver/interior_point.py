@@ -102,7 +102,7 @@ def solve(
     options: Options,
     methods: tuple[Method, ...] = METHODS,
 ) -> Solution:
-    """Find the point of the central path at `options.relaxation`, from a strictly interior start."""
+    """Find the point of the central path at `options.relaxation` from an interior start."""
     first = _Iterate(start, _measure(problem, start, options), *(jnp.zeros((), int),) * 3)
 
     def unfinished(it: _Iterate) -> Bool[Array, ""]:

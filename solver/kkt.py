@@ -219,7 +219,7 @@ def _defect(
     problem: Problem, factor: Factor, rhs: RightHandSide, direction: Variables
 ) -> RightHandSide:
     """rhs minus the exact matrix times `direction`; the slack rows hold by construction."""
-    n, ny, columns = rhs.nodes.shape
+    ny, columns = rhs.nodes.shape[1:]
     nodes = rhs.nodes - factor.node_jacobian @ direction.y
     cells = []
     for group, f, r, d in zip(

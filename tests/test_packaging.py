@@ -86,7 +86,6 @@ def test_wheel_metadata(wheel):
     assert "Name: silico-py\n" in metadata
     assert "License-Expression: MIT\n" in metadata
     assert f"{info}/licenses/LICENSE" in names
-    assert "silico = silico_py.cli:app" in content[f"{info}/entry_points.txt"].decode()
 
 
 @pytest.mark.parametrize("package", [package for package in ROOMS if package != "silico_py"])
