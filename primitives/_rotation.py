@@ -1,28 +1,26 @@
-"""Unit quaternions (w, x, y, z)."""
+"""Unit quaternions (w, x, y, z) and rotation matrices."""
 
 from __future__ import annotations
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from silico_py.primitives._base import Matrix3
-
-Quaternion = Float[Array, "4"]
-
-
-def rotation_matrix(q: Quaternion) -> Matrix3:
-    """The rotation of a unit quaternion."""
-    w, x, y, z = q
-    return jnp.stack(
-        [
-            jnp.stack([1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)]),
-            jnp.stack([2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)]),
-            jnp.stack([2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)]),
-        ]
-    )
+Quaternion = Float[Array, "*batch 4"]
 
 
 def multiply(p: Quaternion, q: Quaternion) -> Quaternion:
-    """The rotation q followed by p."""
-    vector = p[0] * q[1:] + q[0] * p[1:] + jnp.cross(p[1:], q[1:])
-    return jnp.concatenate([(p[0] * q[0] - jnp.dot(p[1:], q[1:]))[None], vector])
+    """Hamilton product p (x) q."""
+    p0, pv, q0, qv = p[..., :1], p[..., 1:], q[..., :1], q[..., 1:]
+    head = p0 * q0 - jnp.sum(pv * qv, axis=-1, keepdims=True)
+    return jnp.concatenate([head, p0 * qv + q0 * pv + jnp.cross(pv, qv)], axis=-1)
+
+
+def rotation_matrix(q: Quaternion) -> Float[Array, "*batch 3 3"]:
+    """Rotation matrix R(q): columns are the body axes in the world."""
+    w, x, y, z = (q[..., i] for i in range(4))
+    rows = [
+        [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
+        [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
+        [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
+    ]
+    return jnp.stack([jnp.stack(row, axis=-1) for row in rows], axis=-2)
