@@ -1,32 +1,51 @@
-"""`python -m benchmarks [NAME ...] [--quick]`; results in out/benchmarks/*.json."""
+"""`python -m benchmarks [NAME ...] [--quick]`; results in out/benchmarks/*.json.
+
+A bar that is not met is printed in red; the exit code is then 1.
+"""
 
 from __future__ import annotations
 
 import argparse
+import sys
 
 import jax
 from rich.console import Console
 
-from benchmarks import peg, robustness_floor, stacks
+import silico_py as sp
+from benchmarks import peg, robustness_floor, robustness_pairs, stacks
 
-ALL = {"robustness_floor": robustness_floor.run, "stacks": stacks.run, "peg": peg.run}
+ALL = {
+    "robustness_floor": robustness_floor.run,
+    "robustness_pairs": robustness_pairs.run,
+    "stacks": stacks.run,
+    "peg": peg.run,
+}
 
 
-def main() -> None:
+def main() -> int:
     """Run the named benchmarks, all of them by default."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", help=f"of {', '.join(ALL)}")
     parser.add_argument("--quick", action="store_true", help="a taste in minutes")
-    arguments = parser.parse_args()
-    unknown = set(arguments.names) - set(ALL)
-    if unknown:
-        parser.error(f"unknown benchmarks {sorted(unknown)}; choose from {sorted(ALL)}")
+    parser.add_argument("--shapes", nargs="+", default=(), help="of robustness_floor: only these")
+    given = parser.parse_args()
+    for kind, names, known in (
+        ("benchmarks", given.names, ALL),
+        ("shapes", given.shapes, sp.scenes.SHAPES),
+    ):
+        if set(names) - set(known):
+            parser.error(f"unknown {kind} {sorted(set(names) - set(known))}; known: {list(known)}")
     # Relaxations down to 1e-10 need double precision.
     jax.config.update("jax_enable_x64", True)
-    console = Console()
-    for name in arguments.names or ALL:
-        ALL[name](arguments.quick, console)
+    console, missed = Console(), []
+    for name in given.names or ALL:
+        more = {"shapes": tuple(given.shapes)} if name == "robustness_floor" else {}
+        if not ALL[name](given.quick, console, **more):
+            missed.append(name)
+    if missed:
+        console.print(f"[bold white on red] bars not met: {', '.join(missed)} [/]")
+    return 1 if missed else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,31 +1,37 @@
-"""What every benchmark shares: retimed scenes, batched runs, JSON with the machine."""
+"""What every benchmark shares: retimed scenes, batched runs, timing, JSON with the machine."""
 
 from __future__ import annotations
 
 import json
 import os
 import platform
-from collections.abc import Callable
+import statistics
+import time
+from collections.abc import Callable, Iterable
+from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from rich.console import Console
+from rich.progress import track as rich_track
 
 import silico_py as sp
 
 FOLDER = Path("out/benchmarks")
+SAMPLES = 8  # states kept of a run, evenly over it
 
 
 class Outcome(NamedTuple):
-    """One batch of runs: what failed, Newton steps, and the last states."""
+    """One batch of runs: what failed, Newton steps, and some converged states of each."""
 
     failed: np.ndarray
     steps: np.ndarray
     iterations: np.ndarray
     worst: np.ndarray
-    state: sp.State
+    samples: sp.State  # (members, SAMPLES, ...)
 
 
 def retimed(scene: sp.Scene, timestep: Any) -> sp.Scene:
@@ -38,7 +44,10 @@ def retimed(scene: sp.Scene, timestep: Any) -> sp.Scene:
 
 
 def runner(scene: sp.Scene) -> Callable[..., Outcome]:
-    """`(states, timestep, relaxation, steps)`: a batch; a member stops at its first failure."""
+    """`(states, timestep, relaxation, steps)`: a batch; a member stops at its first failure.
+
+    Time step, relaxation and number of steps are traced: one compilation serves all of them.
+    """
 
     def run(state: sp.State, timestep: Any, relaxation: Any, steps: Any) -> tuple:
         here = retimed(scene, timestep)
@@ -49,52 +58,174 @@ def runner(scene: sp.Scene) -> Callable[..., Outcome]:
             return (carry[2] < steps) & ~carry[1]
 
         def advance(carry: tuple) -> tuple:
-            current, _, done, total, worst = carry
+            current, _, done, total, worst, samples = carry
             following, info = sp.step(here, current, options=options)
             failed, count = ~info.converged, info.iterations
-            return following, failed, done + 1, total + count, jnp.maximum(worst, count)
+            # A step that failed solves nothing: its state is no sample.
+            slot = jnp.where(failed, SAMPLES, done * SAMPLES // steps)
+            samples = jax.tree.map(lambda s, v: s.at[slot].set(v, mode="drop"), samples, following)
+            return following, failed, done + 1, total + count, jnp.maximum(worst, count), samples
 
-        start = (state, jnp.asarray(False), zero, zero, zero)
-        return jax.lax.while_loop(going, advance, start)
+        samples = jax.tree.map(lambda v: jnp.stack(SAMPLES * [v]), state)
+        start = (state, jnp.asarray(False), zero, zero, zero, samples)
+        return jax.lax.while_loop(going, advance, start)[1:]
 
     compiled = jax.jit(jax.vmap(run, in_axes=(0, None, None, None)))
 
     def batch(states: sp.State, timestep: float, relaxation: float, steps: int) -> Outcome:
-        state, failed, done, total, worst = jax.block_until_ready(
-            compiled(states, timestep, relaxation, steps)
-        )
-        return Outcome(*(np.asarray(v) for v in (failed, done, total, worst)), state)
+        found = jax.block_until_ready(compiled(states, timestep, relaxation, steps))
+        return Outcome(*(np.asarray(v) for v in found[:-1]), found[-1])
 
     return batch
+
+
+def cases(
+    batch: Callable[..., Outcome],
+    violation: Callable[[sp.State], Any],
+    states: sp.State,
+    frequencies: Iterable[int],
+    relaxations: Iterable[float],
+    seconds: float,
+    label: str,
+    console: Console,
+) -> dict[str, Any]:
+    """Every frequency with every relaxation, as JSON; keys as `key` makes them."""
+    out = {}
+    for f, rho in track([(f, rho) for f in frequencies for rho in relaxations], label, console):
+        found = batch(states, 1 / f, rho, round(seconds * f))
+        out[key(f, rho)] = {
+            "failed": int(found.failed.sum()),
+            "runs": len(found.failed),
+            "iterations": float(found.iterations.sum() / found.steps.sum()),
+            "worst": int(found.worst.max()),
+            "violation over rho": float(np.max(violation(found.samples))) / rho,
+        }
+    return out
+
+
+def key(frequency: int, relaxation: float) -> str:
+    """Name of a case in the JSON."""
+    return f"{frequency} Hz {relaxation:g}"
+
+
+def total_failed(results: dict[str, Any]) -> tuple[int, int]:
+    """(failed runs, runs) of the cases of `cases`."""
+    return sum(c["failed"] for c in results.values()), sum(c["runs"] for c in results.values())
+
+
+def colored(text: str, good: bool) -> str:
+    """Green where a bar is met, red where it is not."""
+    return f"[green]{text}[/green]" if good else f"[bold red]{text}[/bold red]"
+
+
+def cell(case: dict[str, Any]) -> str:
+    """Failures and mean iterations of one case."""
+    failed = case["failed"]
+    count = colored(str(failed), False) if failed else "0"
+    return f"{count} failed, {case['iterations']:.1f} its"
+
+
+def track(sequence: Iterable, label: str, console: Console) -> Iterable:
+    """Progress display over a sequence."""
+    return rich_track(list(sequence), description=label, console=console)
+
+
+def floor_violation(scene: sp.Scene) -> Callable[[sp.State], Any]:
+    """Largest (1 - alpha)+ of states (members, samples, ...), alpha exact from `sp.collide`."""
+    return jax.jit(jax.vmap(jax.vmap(lambda s: deepest(scene, s))))
+
+
+def deepest(scene: sp.Scene, state: sp.State) -> Any:
+    """Largest (1 - alpha)+ over the scene's pairs of pieces.
+
+    A collision program that does not converge counts as no violation.
+    """
+    worst = jnp.zeros((), state.position.dtype)
+    for pair in scene.pairs:
+        a = _placed(scene, state, pair.body_a, pair.piece_a)
+        if pair.body_b is None:
+            fixture = scene.environment[pair.piece_b]
+            b = fixture.shape, (fixture.position, fixture.orientation)
+        else:
+            b = _placed(scene, state, pair.body_b, pair.piece_b)
+        exact = sp.collide(*a, *b)
+        worst = jnp.maximum(worst, jnp.where(exact.converged, 1 - exact.alpha, 0.0))
+    return worst
+
+
+def _placed(scene: sp.Scene, state: sp.State, body: int, piece: int) -> tuple:
+    shape, position, orientation = scene.bodies[body].pieces[piece]
+    turn = state.orientation[body]
+    center = state.position[body] + sp.rotation.rotate(turn, position)
+    return shape, (center, sp.rotation.multiply(turn, orientation))
+
+
+def reach(body: sp.Body) -> float:
+    """Radius of a ball about the body's origin that holds it [m]."""
+    return max(float(np.linalg.norm(p) + shape.bounding_radius) for shape, p, _ in body.pieces)
 
 
 def random_drops(body: sp.Body, members: int, seed: int) -> sp.State:
     """Random poses above the floor: any orientation, 0.2 to 0.8 m of clearance, moving."""
     rng = np.random.default_rng(seed)
-    reach = max(
-        float(np.linalg.norm(position) + shape.bounding_radius)
-        for shape, position, _ in body.pieces
-    )
-    orientation = rng.normal(size=(members, 1, 4))
-    orientation /= np.linalg.norm(orientation, axis=-1, keepdims=True)
+    orientation = random_turns(rng, members)
     position = np.zeros((members, 1, 3))
-    position[:, 0, 2] = reach + rng.uniform(0.2, 0.8, members)
+    position[:, 0, 2] = reach(body) + rng.uniform(0.2, 0.8, members)
     velocity = rng.uniform(-1, 1, (members, 1, 3))
     velocity[..., 2] = rng.uniform(-2, 0, (members, 1))
     spin = rng.uniform(-1, 1, (members, 1, 3))
     return sp.State(*(jnp.asarray(v) for v in (position, orientation, velocity, spin)))
 
 
-def save(name: str, results: dict[str, Any]) -> Path:
+def random_turns(rng: np.random.Generator, members: int) -> np.ndarray:
+    """(members, 1, 4) uniform orientations."""
+    q = rng.normal(size=(members, 1, 4))
+    return q / np.linalg.norm(q, axis=-1, keepdims=True)
+
+
+def compiled(function: Callable, *arguments: Any) -> tuple[Callable, float]:
+    """The function compiled for these arguments, and the seconds that took."""
+    start = time.perf_counter()
+    ready = jax.jit(function).lower(*arguments).compile()
+    return ready, time.perf_counter() - start
+
+
+def median_seconds(function: Callable, *arguments: Any, repeats: int = 5) -> tuple[Any, float]:
+    """(result, median seconds of a call); the first call warms up and is not counted."""
+    result = jax.block_until_ready(function(*arguments))
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        jax.block_until_ready(function(*arguments))
+        times.append(time.perf_counter() - start)
+    return result, statistics.median(times)
+
+
+def about() -> dict[str, Any]:
+    """The machine and the versions."""
+    names = ("jax", "jaxlib", "numpy", "silico-py")
+    return {
+        "python": platform.python_version(),
+        **{name: metadata.version(name) for name in names},
+        "machine": platform.machine(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "devices": [device.device_kind for device in jax.devices()],
+        "double precision": bool(jax.config.jax_enable_x64),
+    }
+
+
+def _processor() -> str:
+    known = Path("/proc/cpuinfo")
+    lines = known.read_text().splitlines() if known.exists() else []
+    models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.processor()
+
+
+def save(name: str, results: dict[str, Any], quick: bool) -> Path:
     """Write the results with the machine and the versions."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     path = FOLDER / f"{name}.json"
-    about = {
-        "python": platform.python_version(),
-        "jax": jax.__version__,
-        "machine": platform.machine(),
-        "cores": os.cpu_count(),
-        "devices": [str(device) for device in jax.devices()],
-    }
-    path.write_text(json.dumps({"about": about, "results": results}, indent=1))
+    document = {"about": about(), "quick": quick, "results": results}
+    path.write_text(json.dumps(document, indent=1))
     return path

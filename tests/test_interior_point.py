@@ -1,6 +1,7 @@
 """The solver on problems without contact, against cvxpy and known solutions."""
 
 import cvxpy as cp
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -17,15 +18,19 @@ from silico_py.solver import (
     solve,
 )
 
-RHO = 1e-9
+RHO = 1e-8
+CLARABEL_GAP = 1e-10  # absolute and relative, asked of the reference
 
 
-def options(rho: float = RHO) -> Options:
-    return Options(jnp.asarray(rho), jnp.asarray(rho / 10), 60)
+def options(rho: float = RHO, max_iterations: int = 60) -> Options:
+    return Options(jnp.asarray(rho), jnp.asarray(rho / 10), max_iterations)
 
 
 def conic_program(q, c, a, b, g, h, cone):
-    """Minimise x'Qx/2 + c'x with A x = b and h - G x in the cone: one node, one cell."""
+    """Minimise x'Qx/2 + c'x with A x = b and h - G x in the cone: one node, one cell.
+
+    Stationarity of the Lagrangian: Q x + c + A'nu + G'z = 0.
+    """
     n, m = len(c), len(b)
 
     def node(y, _):
@@ -43,77 +48,231 @@ def conic_program(q, c, a, b, g, h, cone):
     return problem, start
 
 
-def random_program(seed: int, cone: ProductCone):
-    """A strictly feasible, bounded program: slack and multiplier inside the cone exist."""
+SOLVERS = {}
+
+
+def solved(data, cone, quadratic):
+    """One compiled program for each cone and kind of objective."""
+
+    def run(*data):
+        return solve(*conic_program(*data, cone), options())
+
+    compiled = SOLVERS.setdefault((cone, quadratic), jax.jit(run))
+    return compiled(*map(jnp.asarray, data))
+
+
+def rules(slack, cone):
+    """cvxpy constraints `slack in cone`."""
+    for kind, part in cone.slices():
+        s = slack[part]
+        yield s >= 0 if kind == "orthant" else cp.SOC(s[0], s[1:])
+
+
+def minimum(objective, constraints) -> float:
+    problem = cp.Problem(cp.Minimize(objective), constraints)
+    tolerances = dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), CLARABEL_GAP)
+    value = problem.solve(solver=cp.CLARABEL, **tolerances)
+    assert problem.status == cp.OPTIMAL
+    return float(value)
+
+
+def random_program(seed: int, cone: ProductCone, quadratic: bool):
+    """Strictly feasible in the primal and in the dual, hence bounded with a central path."""
     rng = np.random.default_rng(seed)
     n, m = 6, 2
+    e = np.asarray(cone.identity(float))
     root = rng.normal(size=(n, n))
-    q, c = root @ root.T + 0.1 * np.eye(n), rng.normal(size=n)
+    q = root @ root.T + 0.1 * np.eye(n) if quadratic else np.zeros((n, n))
     a, g = rng.normal(size=(m, n)), rng.normal(size=(cone.dim, n))
-    x = rng.normal(size=n)
-    h = g @ x + np.asarray(cone.identity(float)) * rng.uniform(0.5, 2)
+    x, nu = rng.normal(size=n), rng.normal(size=m)
+    h = g @ x + e * rng.uniform(0.5, 2)
+    c = -q @ x - a.T @ nu - g.T @ (e * rng.uniform(0.5, 2))
     return q, c, a, a @ x, g, h
 
 
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize(
-    "cone",
-    [
-        ProductCone.orthant(8),
-        ProductCone.second_order(4) + ProductCone.orthant(3) + ProductCone.second_order(3),
-    ],
-    ids=["quadratic", "second_order"],
-)
-def test_convex_programs_agree_with_cvxpy(seed, cone):
-    q, c, a, b, g, h = random_program(seed, cone)
-    problem, start = conic_program(*map(jnp.asarray, (q, c, a, b, g, h)), cone)
-    solution = solve(problem, start, options())
+MIXED = ProductCone.second_order(4) + ProductCone.orthant(3) + ProductCone.second_order(3)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("quadratic", [True, False], ids=["quadratic", "linear"])
+@pytest.mark.parametrize("cone", [ProductCone.orthant(8), MIXED], ids=["orthant", "mixed"])
+def test_convex_programs_agree_with_cvxpy(seed, quadratic, cone):
+    data = q, c, a, b, g, h = random_program(seed, cone, quadratic)
+    solution = solved(data, cone, quadratic)
     assert solution.status == Status.CONVERGED
+    y = np.asarray(solution.variables.y[0])
+    cell = jax.tree.map(lambda v: np.asarray(v[0]), solution.variables.cells[0])
+    found, nu = y[: len(c)], y[len(c) :]
 
     x = cp.Variable(len(c))
-    slack = h - g @ x
-    rules = [a @ x == b]
-    for kind, part in cone.slices():
-        s = slack[part]
-        rules.append(s >= 0 if kind == "orthant" else cp.SOC(s[0], s[1:]))
-    cp.Problem(cp.Minimize(cp.quad_form(x, cp.psd_wrap(q)) / 2 + c @ x), rules).solve(
-        solver=cp.CLARABEL, tol_gap_abs=1e-10, tol_gap_rel=1e-10, tol_feas=1e-10
+    objective = cp.quad_form(x, cp.psd_wrap(q)) / 2 + c @ x
+    best = minimum(objective, [a @ x == b, *rules(h - g @ x, cone)])
+
+    # On the central path the duality gap s.z is rho for each orthant row and each
+    # second-order cone. Rows are solved to rho / 10 each, products too; a residual r in a row
+    # with multiplier y moves the value by y r.
+    value = found @ q @ found / 2 + c @ found
+    sizes = np.abs(nu).sum() + np.abs(cell.dual).sum() + np.abs(found - x.value).sum()
+    rounding = CLARABEL_GAP * (1 + abs(best) + sizes)
+    slop = RHO / 10 * (cone.degree + sizes) + rounding
+    assert -slop < value - best < cone.degree * RHO + slop
+    np.testing.assert_allclose(cell.slack @ cell.dual, cone.degree * RHO, rtol=0.1)
+    if quadratic:
+        # Strong convexity m: a gap d bounds the distance by sqrt(2 d / m), for both solvers.
+        convexity = np.linalg.eigvalsh(q)[0]
+        reach = np.sqrt(2 * (cone.degree * RHO + slop) / convexity)
+        reach += np.sqrt(2 * rounding / convexity)
+        assert np.linalg.norm(found - x.value) < reach
+
+
+def test_chain_of_nodes_and_local_unknowns_agrees_with_cvxpy():
+    """Masses on springs, neighbours pushed apart through a soft layer x of each cell.
+
+    Minimise sum k y^2 / 2 + f y + sum x^2 / 2 with y[j] - y[i] + x >= d for each cell (i, j).
+    """
+    rng = np.random.default_rng(0)
+    nodes, pairs = 5, np.array([[0, 1], [1, 2], [2, 3], [3, 4], [4, 0], [1, 3]])
+    k, f = rng.uniform(0.5, 2, nodes), rng.normal(size=nodes)
+    d = rng.uniform(-0.5, 1.0, len(pairs))
+
+    def cell(y, x, z, d):
+        return CellResidual(jnp.stack([z, -z]), x - z, y[1] - y[0] + x - d)
+
+    cone = ProductCone.orthant(1)
+    # Two groups, so that more than one kind of cell has to find its place.
+    groups = tuple(
+        CellGroup(cone, jnp.asarray(pairs[part]), cell, jnp.asarray(d[part]), split=1)
+        for part in (slice(0, 4), slice(4, 6))
     )
-    # Strong convexity 0.1: an objective gap of degree * rho bounds |dx|^2 by 20 degree rho.
-    bound = np.sqrt(20 * cone.degree * RHO) + 1e-5
-    assert np.max(np.abs(np.asarray(solution.variables.y[0, : len(c)]) - x.value)) < bound
+    problem = Problem(
+        lambda y, data: data[0] * y + data[1],
+        (jnp.asarray(k), jnp.asarray(f)),
+        groups,
+        jnp.ones((nodes, 1)),
+    )
+    ones = [jnp.ones((len(group.nodes), 1)) for group in groups]
+    start = Variables(jnp.zeros((nodes, 1)), tuple(CellVariables(0 * e, e, e) for e in ones))
+    solution = jax.jit(lambda start: solve(problem, start, options()))(start)
+    assert solution.converged
+
+    y, x = cp.Variable(nodes), cp.Variable(len(pairs))
+    objective = cp.sum_squares(cp.multiply(np.sqrt(k), y)) / 2 + f @ y + cp.sum_squares(x) / 2
+    minimum(objective, [y[pairs[:, 1]] - y[pairs[:, 0]] + x >= d])
+    local = np.concatenate([np.asarray(cell.x[:, 0]) for cell in solution.variables.cells])
+    # Strong convexity 0.5; six rows with rho of gap each, the rest of the slop is smaller.
+    reach = np.sqrt(2 * 12 * RHO / 0.5)
+    assert np.linalg.norm(np.asarray(solution.variables.y[:, 0]) - y.value) < reach
+    assert np.linalg.norm(local - x.value) < reach
 
 
-def test_linear_complementarity_problem_with_known_solution():
-    """z >= 0, M z + q >= 0, complementary; q is built from a chosen solution."""
-    matrix = jnp.array([[2.0, 1.0, 0.0], [-1.0, 2.0, 1.0], [0.0, -1.0, 2.0]])
-    known = jnp.array([1.0, 0.0, 2.0])
-    slack = jnp.array([0.0, 3.0, 0.0])
-    q = slack - matrix @ known
+KNOWN = jnp.array([1.0, 0.0, 2.0])
+OFFSET_SLACK = jnp.array([0.0, 3.0, 0.0])
+MATRIX = jnp.array([[2.0, 1.0, 0.0], [-1.0, 2.0, 1.0], [0.0, -1.0, 2.0]])  # not symmetric
+
+
+def complementarity_problem():
+    """z >= 0, M z + q >= 0, complementary, with q from a chosen solution; the node reads y = z."""
+    q = OFFSET_SLACK - MATRIX @ KNOWN
     cone = ProductCone.orthant(3)
 
     def cell(y, x, z, _):
-        return CellResidual(-z[None], jnp.zeros(0), matrix @ y[0] + q)
+        return CellResidual(-z[None], jnp.zeros(0), MATRIX @ y[0] + q)
 
     group = CellGroup(cone, jnp.zeros((1, 1), int), cell, jnp.zeros(1), split=3)
     problem = Problem(lambda y, _: y, jnp.zeros(1), (group,), jnp.ones((1, 3)))
     one = jnp.ones((1, 3))
-    start = Variables(one, (CellVariables(jnp.zeros((1, 0)), one, one),))
-    solution = solve(problem, start, options())
+    return problem, Variables(one, (CellVariables(jnp.zeros((1, 0)), one, one),))
+
+
+def test_linear_complementarity_problem_with_known_solution():
+    solution = solve(*complementarity_problem(), options())
     assert solution.converged
-    # Products are rho, the smallest strictly positive partner is 1.
-    np.testing.assert_allclose(solution.variables.cells[0].dual[0], known, atol=10 * RHO)
+    # To first order z_i = rho / s_i where z vanishes and s_i = rho / z_i where s does: below
+    # rho / 1 each, carried by the inverse of the active block [[2, 0], [0, 2]] and its
+    # coupling of size 1 to the passive row; 10 % more from the tolerance.
+    cell = solution.variables.cells[0]
+    np.testing.assert_allclose(cell.dual[0], KNOWN, atol=2 * RHO)
+    np.testing.assert_allclose(cell.slack[0], OFFSET_SLACK, atol=6 * RHO)
+    np.testing.assert_allclose(cell.slack * cell.dual, jnp.full((1, 3), RHO), rtol=0.11)
 
 
-def test_infeasible_program_says_so_and_stays_finite():
+def test_solution_lies_on_the_central_path_asked_for():
+    """One variable, minimise x with x >= 1: z = 1 and x = 1 + rho exactly."""
+    for rho in (1e-2, 1e-5, 1e-10):
+        problem, start = conic_program(
+            jnp.zeros((1, 1)), jnp.ones(1), jnp.zeros((0, 1)), jnp.zeros(0),
+            -jnp.ones((1, 1)), -jnp.ones(1), ProductCone.orthant(1),
+        )  # fmt: skip
+        solution = solve(problem, start, options(rho))
+        assert solution.converged
+        # Slack and product rows are within rho / 10 each.
+        assert abs(float(solution.variables.y[0, 0]) - 1 - rho) < 0.3 * rho
+
+
+def infeasible():
     """x <= -1 and x >= 1."""
     one = jnp.ones((1, 1))
-    problem, start = conic_program(
+    return conic_program(
         one, jnp.zeros(1), jnp.zeros((0, 1)), jnp.zeros(0),
         jnp.array([[1.0], [-1.0]]), jnp.array([-1.0, -1.0]), ProductCone.orthant(2),
     )  # fmt: skip
-    solution = solve(problem, start, options())
+
+
+def unbounded():
+    """Minimise -x with x >= 0."""
+    return conic_program(
+        jnp.zeros((1, 1)), -jnp.ones(1), jnp.zeros((0, 1)), jnp.zeros(0),
+        -jnp.ones((1, 1)), jnp.zeros(1), ProductCone.orthant(1),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("hopeless", [infeasible, unbounded])
+def test_hopeless_program_says_so_and_stays_finite(hopeless):
+    solution = solve(*hopeless(), options())
     assert not solution.converged
     assert int(solution.status) in (Status.MAX_ITERATIONS, Status.STALLED)
-    assert np.all(np.isfinite(solution.variables.y))
+    assert int(solution.iterations) <= 60
+    assert all(np.all(np.isfinite(v)) for v in jax.tree.leaves(solution.variables))
+    assert max(float(solution.residual), float(solution.complementarity)) > RHO / 10
+
+
+def test_iteration_limit_is_kept_and_reported():
+    solution = solve(*complementarity_problem(), options(max_iterations=3))
+    assert solution.status == Status.MAX_ITERATIONS
+    assert int(solution.iterations) == 3
+    assert not solution.converged
+
+
+def test_start_that_is_not_finite_is_reported():
+    problem, start = complementarity_problem()
+    solution = solve(problem, start._replace(y=start.y.at[0, 1].set(jnp.nan)), options())
+    assert solution.status == Status.NOT_FINITE
+    assert not solution.converged
+
+
+def test_batched_members_stop_on_their_own():
+    """A member that stalls leaves the others alone: the same as one by one."""
+    problem, start = complementarity_problem()
+    scales = jnp.array([1.0, 1e-3, 1e3])
+
+    def run(scale):
+        cells = tuple(c._replace(dual=scale * c.dual, slack=scale * c.slack) for c in start.cells)
+        return solve(problem, Variables(scale * start.y, cells), options())
+
+    together = jax.vmap(run)(scales)
+    for k, scale in enumerate(scales):
+        alone = run(scale)
+        assert together.status[k] == alone.status == Status.CONVERGED
+        assert together.iterations[k] == alone.iterations
+        # Both within rho / 10 of the same central point.
+        np.testing.assert_allclose(together.variables.y[k], alone.variables.y, atol=RHO)
+
+
+def test_every_status_advises():
+    messages = [status.message for status in Status]
+    assert len(set(messages)) == len(Status)
+    assert "max_iterations" in Status.MAX_ITERATIONS.message
     assert "relaxation" in Status.STALLED.message
+    assert "time step" in Status.STALLED.message
+    assert "finite" in Status.NOT_FINITE.message
+    assert Status(0) is Status.CONVERGED
