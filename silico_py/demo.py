@@ -26,6 +26,7 @@ from silico_py import plotting
 
 CHUNK = 25
 FRAMES = 6
+COLUMNS = ("scene", "steps", "failed", "iterations", "depth", "momentum", "us/step", "compile")
 LEGEND = (
     "failed: steps that did not converge; iterations: mean / max; depth: largest penetration "
     "(1 - alpha)+, relaxed alpha; momentum: mean |m v| over the last tenth of the run, in kg m/s "
@@ -66,8 +67,8 @@ def run(
     chunk_steps = min(CHUNK, steps)
     task = progress.add_task(f"{name}: compiling", total=steps)
     start = time.perf_counter()
-    chunk = jax.jit(lambda s, x: sp.rollout(s, x, chunk_steps, options))
-    chunk = chunk.lower(scene, state).compile()
+    advance = jax.jit(lambda s, x: sp.rollout(s, x, chunk_steps, options))
+    chunk = advance.lower(scene, state).compile()
     compiled = time.perf_counter()
     progress.update(task, description=f"{name}: stepping")
     parts: list[sp.Trajectory] = []
@@ -118,7 +119,7 @@ def row(name: str, done: Run) -> list[str]:
 def table(title: str) -> Table:
     """An empty table with the columns of `row`."""
     out = Table(title=title, box=box.SIMPLE_HEAD)
-    for column in "scene steps failed iterations depth momentum us/step compile".split():
+    for column in COLUMNS:
         out.add_column(column, justify="left" if column == "scene" else "right", no_wrap=True)
     return out
 

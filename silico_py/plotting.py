@@ -9,16 +9,15 @@ from typing import Any
 import jax
 import matplotlib
 import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from mpl_toolkits.mplot3d.art3d import Poly3DCollection
 
 from silico_py import rotation
 from silico_py.primitives import Shape
 from silico_py.scene import Scene, State
 
-matplotlib.use("Agg")
-from matplotlib import pyplot as plt
-from mpl_toolkits.mplot3d.art3d import Poly3DCollection
-
-BODY_COLORS = np.array(matplotlib.colormaps["tab10"].colors)
+BODY_COLORS = matplotlib.colormaps["tab10"](range(10))[:, :3]
 FLOOR_COLOR = (0.93, 0.93, 0.88)
 FIXED_COLOR = (0.55, 0.58, 0.62, 0.16)
 FIXED_EDGE = (0.35, 0.38, 0.42, 0.35)
@@ -80,13 +79,12 @@ def _render(
     high: np.ndarray,
 ) -> np.ndarray:
     """One frame as an image on white."""
-    figure = plt.figure(figsize=(PIXELS / 100, PIXELS / 100), dpi=100)
+    figure = Figure(figsize=(PIXELS / 100, PIXELS / 100), dpi=100)
+    canvas = FigureCanvasAgg(figure)
     axes = figure.add_axes((0, 0, 1, 1), projection="3d", computed_zorder=False)
     _draw(axes, scene, bodies, fixed, low, high)
-    figure.canvas.draw()
-    image = np.array(figure.canvas.buffer_rgba())[..., :3]
-    plt.close(figure)
-    return image
+    canvas.draw()
+    return np.array(canvas.buffer_rgba())[..., :3]
 
 
 def _cropped(images: list[np.ndarray]) -> list[np.ndarray]:
@@ -99,9 +97,9 @@ def _cropped(images: list[np.ndarray]) -> list[np.ndarray]:
 
 def _side_by_side(images: list[np.ndarray], titles: list[str], path: Path) -> None:
     tall, wide = (size / 200 for size in images[0].shape[:2])
-    figure, row = plt.subplots(
-        1, len(images), figsize=(len(images) * (wide + 0.2), tall + 0.35), squeeze=False
-    )
+    figure = Figure(figsize=(len(images) * (wide + 0.2), tall + 0.35))
+    FigureCanvasAgg(figure)
+    row = figure.subplots(1, len(images), squeeze=False)
     for axes, image, title in zip(row[0], images, titles, strict=True):
         axes.imshow(image)
         axes.set_title(title, fontsize=11)
@@ -109,7 +107,6 @@ def _side_by_side(images: list[np.ndarray], titles: list[str], path: Path) -> No
     figure.subplots_adjust(left=0, right=1, bottom=0, top=1 - 0.32 / (tall + 0.35), wspace=0.05)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
-    plt.close(figure)
 
 
 def _draw(
@@ -159,7 +156,7 @@ def _ground(fixture: Any, low: np.ndarray, high: np.ndarray) -> np.ndarray:
 
 def _shaded(color: np.ndarray, polygon: np.ndarray) -> np.ndarray:
     normal = _normal(polygon)
-    return color * (0.62 + 0.38 * (normal @ LIGHT))
+    return np.clip(color * (0.62 + 0.38 * (normal @ LIGHT)), 0, 1)
 
 
 def _normal(polygon: np.ndarray) -> np.ndarray:
