@@ -7,7 +7,7 @@ from jaxtyping import Array, Float
 
 from silico_py.primitives._rotation import Quaternion, multiply, rotation_matrix
 
-__all__ = ["cayley", "matrix", "multiply", "normalize", "rotate"]
+__all__ = ["cayley", "cayley_tangent", "matrix", "multiply", "normalize", "rotate", "skew"]
 
 matrix = rotation_matrix
 
@@ -29,3 +29,17 @@ def rotate(q: Quaternion, v: Vector3) -> Vector3:
 def cayley(t: Vector3) -> Quaternion:
     """The Cayley map cay(t) = (1, t/2) / |(1, t/2)|, a rotation by 2 atan(|t|/2)."""
     return normalize(jnp.concatenate([jnp.ones_like(t[..., :1]), t / 2], axis=-1))
+
+
+def skew(v: Vector3) -> Float[Array, "*batch 3 3"]:
+    """[v]x, so that [v]x u = v x u."""
+    zero = jnp.zeros_like(v[..., 0])
+    x, y, z = v[..., 0], v[..., 1], v[..., 2]
+    rows = [[zero, -z, y], [z, zero, -x], [-y, x, zero]]
+    return jnp.stack([jnp.stack(row, axis=-1) for row in rows], axis=-2)
+
+
+def cayley_tangent(t: Vector3) -> Float[Array, "*batch 3 3"]:
+    """(I - [t]x / 2) / (1 + |t|^2 / 4): how cay(t) turns, in the turned frame, as t changes."""
+    size = 1 + jnp.sum(t * t, axis=-1)[..., None, None] / 4
+    return (jnp.eye(3, dtype=t.dtype) - skew(t) / 2) / size

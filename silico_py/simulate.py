@@ -11,11 +11,12 @@ from jaxtyping import Array, Bool, Float, Int
 
 from silico_py import rotation
 from silico_py.collision import conditions
+from silico_py.contact import Contact, kinematics, unpack
 from silico_py.friction import project
 from silico_py.integrator import Motion, next_pose
 from silico_py.options import SolverOptions
 from silico_py.scene import Scene, State
-from silico_py.single_level import Contact, ContactBatch, assemble, kinematics, unpack
+from silico_py.single_level import ContactBatch, assemble
 from silico_py.solver import CellVariables, Options, Solution, solve
 from silico_py.validation import vector
 
