@@ -17,7 +17,15 @@ from silico_py.integrator import Motion, next_pose
 from silico_py.options import SolverOptions
 from silico_py.scene import Scene, State
 from silico_py.single_level import ContactBatch, assemble
-from silico_py.solver import CellVariables, Options, Solution, solve
+from silico_py.solver import (
+    CellVariables,
+    Options,
+    Problem,
+    Solution,
+    Variables,
+    implicit,
+    solve,
+)
 from silico_py.validation import vector
 
 
@@ -89,13 +97,9 @@ def step(
     options = options or SolverOptions()
     dtype = state.position.dtype
     options.check_precision(dtype)
-    relaxation = jnp.asarray(options.relaxation, dtype)
     motions = _motions(scene, state, control)
-    problem, start, batches = assemble(scene, motions, relaxation)
-    # Without contacts nothing is relaxed, so nothing excuses a residual.
-    tolerance = relaxation / 10 if batches else jnp.asarray(100 * jnp.finfo(dtype).eps, dtype)
-    limits = Options(relaxation, tolerance, options.max_iterations)
-    solution = solve(problem, start, limits)
+    problem, start, batches = assemble(scene, motions, jnp.asarray(options.relaxation, dtype))
+    solution = _solve(problem, start, options)
     info = _info(scene, batches, solution)
     return _next_state(scene, motions, solution.variables.y), info
 
@@ -125,6 +129,37 @@ def rollout(
 
     inputs = None if length is not None else controls
     return jax.lax.scan(advance, state, inputs, length=length)[1]
+
+
+def _solve(problem: Problem, start: Variables, options: SolverOptions) -> Solution:
+    """Solve a step; the search is not differentiated, the solution is (implicitly)."""
+    frozen = problem.with_data(jax.lax.stop_gradient(problem.data))
+    start, dtype = jax.lax.stop_gradient(start), start.y.dtype
+    relaxation = jnp.asarray(options.relaxation, dtype)
+
+    def solved(relaxation: Float[Array, ""]) -> Solution:
+        return solve(frozen, start, limits(problem, relaxation, options))
+
+    if options.gradient_relaxation is None:
+        solution, point = solved(relaxation), None
+    else:
+        # One program for both relaxations.
+        both = jnp.stack([relaxation, jnp.asarray(options.gradient_relaxation, dtype)])
+        found = jax.lax.map(solved, both)
+        solution, point = (jax.tree.map(lambda v, k=k: v[k], found) for k in (0, 1))
+        point = point.variables
+    variables = implicit(problem, solution.variables, relaxation, point)
+    return solution._replace(variables=variables)
+
+
+def limits(problem: Problem, relaxation: Float[Array, ""], options: SolverOptions) -> Options:
+    """Tolerances of a step: a tenth of the relaxation."""
+    dtype = relaxation.dtype
+    # Without contacts nothing is relaxed, so nothing excuses a residual.
+    exact = jnp.asarray(100 * jnp.finfo(dtype).eps, dtype)
+    tolerance = jax.lax.stop_gradient(relaxation) / 10 if problem.groups else exact
+    rho = jax.lax.stop_gradient(relaxation)
+    return Options(rho, tolerance, options.max_iterations, options.polish)
 
 
 def _motions(scene: Scene, state: State, control: Any) -> Motion:
