@@ -7,7 +7,16 @@ from jaxtyping import Array, Float
 
 from silico_py.primitives._rotation import Quaternion, multiply, rotation_matrix
 
-__all__ = ["cayley", "cayley_tangent", "matrix", "multiply", "normalize", "rotate", "skew"]
+__all__ = [
+    "cayley",
+    "cayley_tangent",
+    "conjugate",
+    "matrix",
+    "multiply",
+    "normalize",
+    "rotate",
+    "skew",
+]
 
 matrix = rotation_matrix
 
@@ -18,6 +27,11 @@ Vector3 = Float[Array, "*batch 3"]
 def normalize(q: Quaternion) -> Quaternion:
     """q / |q|."""
     return q / jnp.linalg.norm(q, axis=-1, keepdims=True)
+
+
+def conjugate(q: Quaternion) -> Quaternion:
+    """The inverse rotation."""
+    return q * jnp.array([1, -1, -1, -1], q.dtype)
 
 
 def rotate(q: Quaternion, v: Vector3) -> Vector3:

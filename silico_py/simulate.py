@@ -97,11 +97,11 @@ def step(
     options = options or SolverOptions()
     dtype = state.position.dtype
     options.check_precision(dtype)
-    motions = _motions(scene, state, control)
+    motions = motions_of(scene, state, control)
     problem, start, batches = assemble(scene, motions, jnp.asarray(options.relaxation, dtype))
     solution = _solve(problem, start, options)
     info = _info(scene, batches, solution)
-    return _next_state(scene, motions, solution.variables.y), info
+    return next_state(scene, motions, solution.variables.y), info
 
 
 def rollout(
@@ -133,36 +133,34 @@ def rollout(
 
 def _solve(problem: Problem, start: Variables, options: SolverOptions) -> Solution:
     """Solve a step; the search is not differentiated, the solution is (implicitly)."""
-    frozen = problem.with_data(jax.lax.stop_gradient(problem.data))
-    start, dtype = jax.lax.stop_gradient(start), start.y.dtype
+    dtype = start.y.dtype
     relaxation = jnp.asarray(options.relaxation, dtype)
-
-    def solved(relaxation: Float[Array, ""]) -> Solution:
-        return solve(frozen, start, limits(problem, relaxation, options))
-
     if options.gradient_relaxation is None:
-        solution, point = solved(relaxation), None
+        solution, point = search(problem, start, relaxation, options), None
     else:
         # One program for both relaxations.
         both = jnp.stack([relaxation, jnp.asarray(options.gradient_relaxation, dtype)])
-        found = jax.lax.map(solved, both)
+        found = jax.lax.map(lambda rho: search(problem, start, rho, options), both)
         solution, point = (jax.tree.map(lambda v, k=k: v[k], found) for k in (0, 1))
         point = point.variables
     variables = implicit(problem, solution.variables, relaxation, point)
     return solution._replace(variables=variables)
 
 
-def limits(problem: Problem, relaxation: Float[Array, ""], options: SolverOptions) -> Options:
-    """Tolerances of a step: a tenth of the relaxation."""
-    dtype = relaxation.dtype
+def search(
+    problem: Problem, start: Variables, relaxation: Float[Array, ""], options: SolverOptions
+) -> Solution:
+    """The solution without derivatives, residuals to a tenth of the relaxation."""
+    problem = problem.with_data(jax.lax.stop_gradient(problem.data))
+    start, rho = jax.lax.stop_gradient((start, relaxation))
     # Without contacts nothing is relaxed, so nothing excuses a residual.
-    exact = jnp.asarray(100 * jnp.finfo(dtype).eps, dtype)
-    tolerance = jax.lax.stop_gradient(relaxation) / 10 if problem.groups else exact
-    rho = jax.lax.stop_gradient(relaxation)
-    return Options(rho, tolerance, options.max_iterations, options.polish)
+    exact = jnp.asarray(100 * jnp.finfo(rho.dtype).eps, rho.dtype)
+    tolerance = rho / 10 if problem.groups else exact
+    limits = Options(rho, tolerance, options.max_iterations, options.polish)
+    return solve(problem, start, limits)
 
 
-def _motions(scene: Scene, state: State, control: Any) -> Motion:
+def motions_of(scene: Scene, state: State, control: Any) -> Motion:
     """Bodies in the frame of their centres of mass."""
     n = len(scene.bodies)
     dtype = state.position.dtype
@@ -190,7 +188,7 @@ def _shift(state: State, arm: Float[Array, "n 3"]) -> tuple[Array, Array]:
     return state.position + offset, state.velocity + sweep
 
 
-def _next_state(scene: Scene, motions: Motion, y: Float[Array, "n 6"]) -> State:
+def next_state(scene: Scene, motions: Motion, y: Float[Array, "n 6"]) -> State:
     position, orientation = jax.vmap(next_pose)(y, motions)
     moved = State(position, rotation.normalize(orientation), y[:, :3], y[:, 3:])
     arm = jnp.stack([body.center_of_mass for body in scene.bodies])
