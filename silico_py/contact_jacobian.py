@@ -74,6 +74,23 @@ def contact_jacobian(
     return CellJacobian(*zip(*(jnp.split(m, cuts) for m in (to_y, to_x, to_z)), strict=True))
 
 
+def pose_derivative(
+    y: Float[Array, "arity 6"], x: Float[Array, " nx"], z: Float[Array, " dim"], c: Contact
+) -> tuple[Matrix, Matrix, Matrix]:
+    """Derivative of `contact_rows` (nodes, local, slack) with respect to the poses before the
+    step: position of the centre of mass and rotation vector, world frame, body after body."""
+    columns = Columns(c)
+    rows = all_derivatives(y, x, z, c, jnp.ones((), x.dtype), columns)
+    blocks = jnp.split(rows[:, : columns.bodies], c.arity, axis=1)
+    eye, zero = jnp.eye(3, dtype=x.dtype), jnp.zeros((3, 3), x.dtype)
+    spins = [
+        rotation.rotate(side.motion.orientation, v[3:]) for v, side in zip(y, c.sides, strict=True)
+    ]
+    moved = [jnp.block([[eye, zero], [zero, eye], [zero, zero], [zero, -skew(w)]]) for w in spins]
+    to_pose = jnp.concatenate([b @ m for b, m in zip(blocks, moved, strict=True)], axis=1)
+    return tuple(jnp.split(to_pose, (6 * c.arity, 6 * c.arity + x.size)))
+
+
 def placement_tangent(y: Float[Array, "6"], side: Side) -> Float[Array, "12 6"]:
     """How position, turn, velocity and spin of a body change with y = (v+, w+)."""
     h = side.motion.timestep

@@ -7,7 +7,7 @@ frame. A perturbed orientation is q (x) cay(dtheta).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,12 +15,14 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from silico_py import rotation
+from silico_py.contact_jacobian import pose_derivative
+from silico_py.integrator import Motion
 from silico_py.options import SolverOptions
 from silico_py.scene import Scene, State
-from silico_py.simulate import motions_of, next_state, search
+from silico_py.simulate import arms, motions_of, next_state, search, shift
 from silico_py.single_level import assemble
-from silico_py.solver import Variables, implicit
-from silico_py.validation import vector
+from silico_py.solver import CellGroup, Problem, Variables, newton_inverse
+from silico_py.solver.kkt import CellRightHandSide, RightHandSide
 
 
 def linearize(
@@ -49,16 +51,21 @@ def linearize(
             below what the state's precision carries.
     """
     options = options or SolverOptions()
-    n, dtype = len(scene.bodies), state.position.dtype
-    control = jnp.zeros((n, 6), dtype) if control is None else vector("control", control, n, 6)
-    relaxations = _checked(smoothing, dtype)
-    points = _path(scene, state, control, relaxations, options)
-    one = lambda rho, point: _derivative(scene, state, control, rho, point)  # noqa: E731
-    a, b = jax.vmap(one)(relaxations, points)
-    return (a[0], b[0]) if jnp.ndim(smoothing) == 0 else (a, b)
+    relaxations = _checked(smoothing, state.position.dtype)
+    motions = motions_of(scene, state, control)
+    bodies = jax.vmap(BodyDerivative.of)(motions, arms(scene), state)
+
+    def advance(start: Variables, rho: Array) -> tuple[Variables, tuple[Array, Array]]:
+        problem, _, _ = assemble(scene, motions, rho)
+        point = search(problem, start, rho, options).variables
+        return point, _derivative(problem, point, bodies, motions, arms(scene))
+
+    _, start, _ = assemble(scene, motions, relaxations[0])
+    a, b = jax.lax.scan(advance, start, relaxations)[1]
+    return (a[0], b[0]) if np.ndim(smoothing) == 0 else (a, b)
 
 
-def perturb(state: State, change: Float[Array, "n 12"]) -> State:
+def perturb(state: State, change: Float[Array, "*n 12"]) -> State:
     """Move a state by tangent coordinates."""
     dx, dtheta, dv, dw = jnp.split(change, 4, axis=-1)
     return State(
@@ -69,13 +76,13 @@ def perturb(state: State, change: Float[Array, "n 12"]) -> State:
     )
 
 
-def difference(state: State, base: State) -> Float[Array, "n 12"]:
+def difference(state: State, base: State) -> Float[Array, "*n 12"]:
     """Tangent coordinates of `state` seen from `base`; the inverse of `perturb`."""
     turn = rotation.multiply(rotation.conjugate(base.orientation), state.orientation)
     return jnp.concatenate(
         [
             state.position - base.position,
-            2 * turn[:, 1:] / turn[:, :1],
+            2 * turn[..., 1:] / turn[..., :1],
             state.velocity - base.velocity,
             state.angular_velocity - base.angular_velocity,
         ],
@@ -94,33 +101,88 @@ def _checked(smoothing: Any, dtype: jnp.dtype) -> Float[Array, " k"]:
     return jnp.atleast_1d(jnp.asarray(smoothing, dtype))
 
 
-def _path(
-    scene: Scene, state: State, control: Array, relaxations: Array, options: SolverOptions
-) -> Variables:
-    """Solutions at each relaxation, each started from the one before it."""
-    motions = motions_of(scene, state, control)
+class BodyDerivative(NamedTuple):
+    """How a body's motion starts, against its inputs: 12 of the state, 6 of the control."""
 
-    def advance(start: Variables, rho: Array) -> tuple[Variables, Variables]:
-        problem, _, _ = assemble(scene, motions, rho)
-        found = search(problem, start, rho, options).variables
-        return found, found
+    state: State
+    position: Float[Array, "3 18"]  # of the centre of mass, world
+    turn: Float[Array, "3 18"]  # rotation vector, world
 
-    _, start, _ = assemble(scene, motions, relaxations[0])
-    return jax.lax.scan(advance, start, relaxations)[1]
+    @classmethod
+    def of(cls, motion: Motion, arm: Float[Array, "3"], state: State) -> BodyDerivative:
+        """For one body."""
+        inputs = jnp.zeros(18, arm.dtype)
+        position = jax.jacfwd(lambda u: _moved(motion, arm, state, u).position)(inputs)
+        turn = jnp.zeros((3, 18), arm.dtype).at[:, 3:6].set(rotation.matrix(motion.orientation))
+        return cls(state, position, turn)
+
+
+def _moved(motion: Motion, arm: Array, state: State, inputs: Float[Array, "18"]) -> Motion:
+    """The motion of one body with changed state and control."""
+    state = perturb(state, inputs[:12])
+    position, velocity = shift(state, arm)
+    return motion._replace(
+        position=position,
+        orientation=state.orientation,
+        velocity=velocity,
+        angular_velocity=state.angular_velocity,
+        force=motion.force + inputs[12:15],
+        torque=motion.torque + inputs[15:],
+    )
 
 
 def _derivative(
-    scene: Scene, state: State, control: Array, rho: Array, point: Variables
+    problem: Problem, w: Variables, bodies: BodyDerivative, motions: Motion, arm: Array
 ) -> tuple[Array, Array]:
-    """(A, B) at one point of the central path."""
+    """(A, B) at one point of the central path, by the implicit function theorem."""
+    change = newton_inverse(problem, w, _right_hand_sides(problem, w, bodies, motions, arm)).y
 
-    def moved(change: Array, control: Array) -> State:
-        motions = motions_of(scene, perturb(state, change), control)
-        problem, _, _ = assemble(scene, motions, rho)
-        return next_state(scene, motions, implicit(problem, point, rho).y)
+    def after(motion: Motion, arm: Array, state: State, y: Array) -> tuple[Array, Array]:
+        base = next_state(motion, arm, y)
 
-    zero = jnp.zeros((len(scene.bodies), 12), rho.dtype)
-    base = moved(zero, control)
-    jacobian = jax.jacfwd(lambda d, u: difference(moved(d, u), base), argnums=(0, 1))
-    size = zero.size
-    return tuple(block.reshape(size, -1) for block in jacobian(zero, control))
+        def coordinates(inputs: Array, y: Array) -> Array:
+            return difference(next_state(_moved(motion, arm, state, inputs), arm, y), base)
+
+        return jax.jacfwd(coordinates, argnums=(0, 1))(jnp.zeros(18, y.dtype), y)
+
+    to_inputs, to_y = jax.vmap(after)(motions, arm, bodies.state, w.y)
+    n = len(arm)
+    total = (to_y @ change).reshape(n, 12, n, 18)
+    total = total.at[jnp.arange(n), :, jnp.arange(n)].add(to_inputs)
+    return total[..., :12].reshape(12 * n, 12 * n), total[..., 12:].reshape(12 * n, 6 * n)
+
+
+def _right_hand_sides(
+    problem: Problem, w: Variables, bodies: BodyDerivative, motions: Motion, arm: Array
+) -> RightHandSide:
+    """Minus the derivative of every row with respect to the 18 n inputs."""
+    n, dtype = len(arm), w.y.dtype
+
+    def balance(motion: Motion, arm: Array, state: State, y: Array) -> Array:
+        rows = lambda u: problem.node_residual(y, _moved(motion, arm, state, u))  # noqa: E731
+        return jax.jacfwd(rows)(jnp.zeros(18, dtype))
+
+    own = jax.vmap(balance)(motions, arm, bodies.state, w.y)
+    nodes = jnp.zeros((n, 6, n, 18), dtype).at[jnp.arange(n), :, jnp.arange(n)].set(-own)
+    nodes = nodes.reshape(n, 6, 18 * n)
+    poses = jnp.concatenate([bodies.position, bodies.turn], axis=1)
+    cells = []
+    for group, cell in zip(problem.groups, w.cells, strict=True):
+        m, arity = group.nodes.shape
+        to_pose = jax.vmap(pose_derivative)(w.y[group.nodes], cell.x, cell.dual, group.data)
+
+        def spread(rows: Array, group: CellGroup = group) -> Array:
+            """Derivatives by the poses of a cell's bodies, as derivatives by all inputs."""
+            m, arity = group.nodes.shape
+            parts = rows.reshape(m, -1, arity, 6)
+            parts = jnp.einsum("mrap,mapu->mrau", parts, poses[group.nodes])
+            out = jnp.zeros((m, parts.shape[1], n, 18), dtype)
+            place = jnp.arange(m)[:, None]
+            out = out.at[place, :, group.nodes].add(parts.swapaxes(1, 2))
+            return out.reshape(m, -1, 18 * n)
+
+        force, local, slack = map(spread, to_pose)
+        nodes = nodes.at[group.nodes].add(-force.reshape(m, arity, 6, -1))
+        product = group.cone.product(cell.dual[:, None], slack.swapaxes(1, 2)).swapaxes(1, 2)
+        cells.append(CellRightHandSide(-local, -product))
+    return RightHandSide(nodes, tuple(cells))

@@ -101,7 +101,7 @@ def step(
     problem, start, batches = assemble(scene, motions, jnp.asarray(options.relaxation, dtype))
     solution = _solve(problem, start, options)
     info = _info(scene, batches, solution)
-    return next_state(scene, motions, solution.variables.y), info
+    return next_state(motions, arms(scene), solution.variables.y), info
 
 
 def rollout(
@@ -166,8 +166,7 @@ def motions_of(scene: Scene, state: State, control: Any) -> Motion:
     dtype = state.position.dtype
     control = jnp.zeros((n, 6), dtype) if control is None else vector("control", control, n, 6)
     mass = jnp.stack([body.mass for body in scene.bodies])
-    arm = jnp.stack([body.center_of_mass for body in scene.bodies])
-    position, velocity = _shift(state, arm)
+    position, velocity = shift(state, arms(scene))
     return Motion(
         position=position,
         orientation=state.orientation,
@@ -181,19 +180,24 @@ def motions_of(scene: Scene, state: State, control: Any) -> Motion:
     )
 
 
-def _shift(state: State, arm: Float[Array, "n 3"]) -> tuple[Array, Array]:
+def shift(state: State, arm: Float[Array, "*n 3"]) -> tuple[Array, Array]:
     """Position and velocity of the point at `arm` (body frame) of each body."""
     offset = rotation.rotate(state.orientation, arm)
     sweep = rotation.rotate(state.orientation, jnp.cross(state.angular_velocity, arm))
     return state.position + offset, state.velocity + sweep
 
 
-def next_state(scene: Scene, motions: Motion, y: Float[Array, "n 6"]) -> State:
-    position, orientation = jax.vmap(next_pose)(y, motions)
-    moved = State(position, rotation.normalize(orientation), y[:, :3], y[:, 3:])
-    arm = jnp.stack([body.center_of_mass for body in scene.bodies])
-    position, velocity = _shift(moved, -arm)
+def next_state(motions: Motion, arm: Float[Array, "*n 3"], y: Float[Array, "*n 6"]) -> State:
+    """The state after moving with y; `arm` is the centre of mass in the body frame."""
+    position, orientation = next_pose(y, motions)
+    moved = State(position, rotation.normalize(orientation), y[..., :3], y[..., 3:])
+    position, velocity = shift(moved, -arm)
     return State(position, moved.orientation, velocity, moved.angular_velocity)
+
+
+def arms(scene: Scene) -> Float[Array, "n 3"]:
+    """Centres of mass in the body frames."""
+    return jnp.stack([body.center_of_mass for body in scene.bodies])
 
 
 def _info(scene: Scene, batches: list[ContactBatch], solution: Solution) -> Info:

@@ -59,7 +59,8 @@ def _direction(
         target = d_rho * group.cone.identity(cell.dual.dtype)
         product = target - group.cone.product(cell.dual, row.slack)
         cells.append(CellRightHandSide(-row.local[..., None], product[..., None]))
-    direction = newton_inverse(here, w, RightHandSide(-rows.nodes[..., None], tuple(cells)))
+    rhs = RightHandSide(-rows.nodes[..., None], tuple(cells))
+    direction = jax.tree.map(lambda v: v[..., 0], newton_inverse(here, w, rhs))
     moved = [
         cell._replace(slack=cell.slack + row.slack)
         for cell, row in zip(direction.cells, rows.cells, strict=True)
@@ -68,7 +69,10 @@ def _direction(
 
 
 def newton_inverse(problem: Problem, w: Variables, rhs: RightHandSide) -> Variables:
-    """F_w^-1 rhs for one column, differentiable in both modes."""
+    """F_w^-1 rhs column by column, differentiable in both modes.
+
+    Slack rows are not part of `rhs`: their changes belong to the complementarity products.
+    """
     factor = kkt.factorize(problem, w, jnp.ones((), w.y.dtype))
     frozen, frozen_w = jax.lax.stop_gradient((factor, w))
     # One flat vector: transposition needs every part of the right-hand side to be linear.
@@ -91,4 +95,4 @@ def newton_inverse(problem: Problem, w: Variables, rhs: RightHandSide) -> Variab
         return kkt.with_slacks(problem, factor, Variables(nodes, tuple(cells)))
 
     found = jax.lax.custom_linear_solve(matrix, flat_rhs, solve, transposed)
-    return jax.tree.map(lambda v: v[..., 0], direction(found))
+    return direction(found)
