@@ -10,15 +10,13 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from silico_py import rotation
-from silico_py.collision import conditions
-from silico_py.contact import Contact, kinematics, unpack
+from silico_py.assembly import ContactBatch, assemble
+from silico_py.contact import Contact, Formulation, Touch
 from silico_py.friction import project
 from silico_py.integrator import Motion, next_pose
 from silico_py.options import SolverOptions
 from silico_py.scene import Scene, State
-from silico_py.single_level import ContactBatch, assemble
 from silico_py.solver import (
-    CellVariables,
     Options,
     Problem,
     Solution,
@@ -98,9 +96,11 @@ def step(
     dtype = state.position.dtype
     options.check_precision(dtype)
     motions = motions_of(scene, state, control)
-    problem, start, batches = assemble(scene, motions, jnp.asarray(options.relaxation, dtype))
+    formulation = options.formulation
+    relaxation = jnp.asarray(options.relaxation, dtype)
+    problem, start, batches = assemble(scene, motions, relaxation, formulation)
     solution = _solve(problem, start, options)
-    info = _info(scene, batches, solution)
+    info = _info(batches, solution, formulation)
     return next_state(motions, arms(scene), solution.variables.y), info
 
 
@@ -200,11 +200,12 @@ def arms(scene: Scene) -> Float[Array, "n 3"]:
     return jnp.stack([body.center_of_mass for body in scene.bodies])
 
 
-def _info(scene: Scene, batches: list[ContactBatch], solution: Solution) -> Info:
+def _info(batches: list[ContactBatch], solution: Solution, formulation: Formulation) -> Info:
     y = solution.variables.y
     parts = []
     for batch, cell in zip(batches, solution.variables.cells, strict=True):
-        parts.append(jax.vmap(_contact_info)(y[batch.nodes], cell, batch.contacts))
+        read = jax.vmap(lambda *at: _contact_info(formulation.touch(*at), at[-1]))
+        parts.append(read(y[batch.nodes], cell.x, cell.dual, batch.contacts))
     order = np.argsort(np.concatenate([batch.indices for batch in batches] or [[]]).astype(int))
     if parts:
         contacts = jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[order], *parts)
@@ -221,12 +222,8 @@ def _info(scene: Scene, batches: list[ContactBatch], solution: Solution) -> Info
     )
 
 
-def _contact_info(y: Float[Array, "arity 6"], cell: CellVariables, c: Contact) -> ContactInfo:
-    u = unpack(cell.x, cell.dual, c)
-    a = kinematics(c.a, y[0]).piece
-    b = kinematics(c.b, y[1] if len(y) == 2 else None).piece
-    rows = conditions(a, b, c.length, u.primal, u.dual_a, u.dual_b)
-    normal = (rows.normal_a + rows.normal_b) / 2
-    impulse = c.mass * (u.gamma * rows.normal_a + project(normal, u.beta[1:]))
-    unit = normal / jnp.linalg.norm(normal)
-    return ContactInfo(u.primal.alpha, u.primal.point, unit, impulse / c.a.motion.timestep)
+def _contact_info(touch: Touch, c: Contact) -> ContactInfo:
+    tangential = project(touch.normal, touch.beta[1:])
+    impulse = c.mass * (touch.gamma * touch.normal_a + tangential)
+    unit = touch.normal / jnp.linalg.norm(touch.normal)
+    return ContactInfo(touch.alpha, touch.point, unit, impulse / c.a.motion.timestep)
