@@ -13,7 +13,7 @@ import numpy as np
 
 from silico_py.scene import Scene
 from silico_py.simulate import Trajectory
-from silico_py.viewing.meshes import Piece
+from silico_py.viewing.meshes import Piece, Plane
 from silico_py.viewing.replay import Replay
 
 CONTACT_ARRAYS = ("alpha", "point", "force")
@@ -105,10 +105,7 @@ def _data(replay: Replay) -> dict[str, Any]:
         "names": replay.names,
         "colors": [replay.color(body) for body in range(len(replay.names))],
         "pieces": [_piece(piece) for piece in replay.pieces],
-        "planes": [
-            {"point": plane.point.tolist(), "normal": plane.normal.tolist()}
-            for plane in replay.planes
-        ],
+        "planes": [_plane(plane, replay) for plane in replay.planes],
         "position": _base64(replay.position, np.float32),
         "orientation": _base64(replay.orientation, np.float32),
         "visible": _base64(replay.visible, np.uint8),
@@ -122,6 +119,8 @@ def _data(replay: Replay) -> dict[str, Any]:
         "low": replay.low.tolist(),
         "high": replay.high.tolist(),
         "up": replay.up.tolist(),
+        "view_direction": replay.view_direction.tolist(),
+        "grid_cell": replay.grid_cell,
         "arrow_scale": replay.arrow_scale,
         "longest_arrow": replay.longest_arrow,
         "smallest_arrow": replay.smallest_arrow,
@@ -135,6 +134,15 @@ def _piece(piece: Piece) -> dict[str, Any]:
         "vertices": _base64(piece.vertices, np.float32),
         "triangles": _base64(piece.triangles, np.uint32),
         "reference": piece.reference.tolist(),
+    }
+
+
+def _plane(plane: Plane, replay: Replay) -> dict[str, Any]:
+    return {
+        "point": plane.point.tolist(),
+        "normal": plane.normal.tolist(),
+        "level": replay.is_level(plane),
+        "extent": replay.plane_extent(plane),
     }
 
 

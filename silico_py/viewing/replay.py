@@ -18,8 +18,9 @@ COLORS = ("#3d7fc4", "#e08a2e", "#3aa27d", "#c45a8f", "#d2b13a", "#65b4de", "#c7
 STATE_WIDTHS = {"position": 3, "orientation": 4, "velocity": 3, "angular_velocity": 3}
 UNIT_TOLERANCE = 1e-3  # an orientation further from norm 1 is not drawn
 TYPICAL_ARROW = 0.45  # length of a typical force [radius of the view]
-LONGEST_ARROW = 1.5  # longer arrows are cut [radius of the view]
+LONGEST_ARROW = 1.0  # longer arrows are cut [radius of the view]
 SMALLEST_ARROW = 0.01  # shorter arrows are not drawn [typical arrow]
+LEVEL = 0.7  # cosine of the slope up to which a half-space is ground
 FIXTURE_SHARE = 0.5  # of the motion's extent, by which fixtures may enlarge the view
 
 Fixed = tuple[Piece | Plane, ...]
@@ -138,6 +139,30 @@ class Replay:
         """Shorter force arrows, and their contact points, are not drawn [m]."""
         return SMALLEST_ARROW * TYPICAL_ARROW * self.radius
 
+    @property
+    def view_direction(self) -> np.ndarray:
+        """(3,) unit vector from `center` to where a camera stands well."""
+        right = np.eye(3)[1 if abs(self.up[0]) > 0.9 else 0]
+        right = right - (right @ self.up) * self.up
+        right /= np.linalg.norm(right)
+        direction = 0.75 * right - np.cross(self.up, right) + 0.5 * self.up
+        return direction / np.linalg.norm(direction)
+
+    @property
+    def grid_cell(self) -> float:
+        """Side of a square of the grid on planes: 1, 2 or 5 times a power of ten [m]."""
+        goal = self.radius / 4
+        power = 10.0 ** np.floor(np.log10(goal))
+        return float(power * max(step for step in (1, 2, 5) if step * power <= goal))
+
+    def is_level(self, plane: Plane) -> bool:
+        """Whether a half-space is ground rather than a wall."""
+        return bool(plane.normal @ self.up > LEVEL)
+
+    def plane_extent(self, plane: Plane) -> float:
+        """Half side of the square to draw for a half-space [m]."""
+        return (30 if self.is_level(plane) else 1.5) * self.radius
+
     def color(self, body: int) -> str:
         """Colour of a body, as #rrggbb."""
         return COLORS[body % len(COLORS)]
@@ -146,13 +171,21 @@ class Replay:
         """[s] from the start of the simulation."""
         return (frame + 1) * self.timestep
 
-    def arrows(self, frame: int) -> np.ndarray:
-        """(k, 2, 3) contact points and tips of the force arrows of a frame, world [m]."""
+    def touching(self, frame: int) -> np.ndarray:
+        """(k,) contacts of a frame whose force is large enough to be drawn."""
         point, force = self.contacts.point[frame], self.contacts.force[frame]
         length = self.arrow_scale * np.linalg.norm(force, axis=-1)
-        shown = (length >= self.smallest_arrow) & np.isfinite(point).all(axis=-1)
-        cut = np.minimum(1, self.longest_arrow / length[shown])[:, None]
-        return np.stack([point[shown], point[shown] + cut * self.arrow_scale * force[shown]], 1)
+        # Against NaN every comparison is false, and infinity is no length.
+        drawn = (length >= self.smallest_arrow) & (length < np.inf)
+        return np.flatnonzero(drawn & np.isfinite(point).all(axis=-1))
+
+    def arrows(self, frame: int) -> np.ndarray:
+        """(k, 2, 3) start and tip of the force arrows of a frame, world [m]."""
+        touching = self.touching(frame)
+        point, force = self.contacts.point[frame, touching], self.contacts.force[frame, touching]
+        arrow = self.arrow_scale * force
+        length = np.linalg.norm(arrow, axis=-1, keepdims=True)
+        return np.stack([point, point + np.minimum(1, self.longest_arrow / length) * arrow], axis=1)
 
 
 def _poses(scene: Scene, trajectory: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -16,7 +16,7 @@ const silico = (() => {
   const vector = (values) => new THREE.Vector3(...values);
   const center = vector(data.low).add(vector(data.high)).multiplyScalar(0.5);
   const radius = Math.max(vector(data.high).distanceTo(vector(data.low)) / 2, 1e-9);
-  const up = vector(data.up);
+  const up = vector(data.up), view = vector(data.view_direction);
 
   // ---------------------------------------------------------------- reading
 
@@ -66,29 +66,23 @@ const silico = (() => {
   data.planes.forEach(addPlane);
   const bodies = data.names.map((_, index) => makeBody(index));
   data.pieces.filter((piece) => piece.body === null).forEach(addFixture);
-  const points = data.contacts.names.map(makePoint);
-  const arrows = data.contacts.names.map(makeArrow);
-  const shells = data.contacts.names.map((_, contact) => makeShells(contact));
-
-  // Two horizontal axes, of a right-handed frame with `axis`.
-  function sideways(axis) {
-    const first = Math.abs(axis.x) > 0.9 ? new THREE.Vector3(0, 1, 0) : new THREE.Vector3(1, 0, 0);
-    first.addScaledVector(axis, -first.dot(axis)).normalize();
-    return [first, axis.clone().cross(first)];
-  }
-
-  // A point given in units of the radius, along the two horizontal axes and up, from the centre.
-  function around(x, y, z) {
-    const [right, back] = sideways(up);
-    return center.clone().addScaledVector(right, x * radius).addScaledVector(back, y * radius)
-      .addScaledVector(up, z * radius);
-  }
+  // Made when first wanted: a scene may have thousands of pairs, few of which touch.
+  const markers = [];
+  const shells = new Map();
+  const thick = 0.011 * radius, headLength = 5 * thick;
+  const shapes = {
+    point: new THREE.SphereGeometry(0.014 * radius, 16, 12),
+    shaft: new THREE.CylinderGeometry(thick, thick, 1, 16),
+    head: new THREE.ConeGeometry(2.2 * thick, headLength, 20),
+  };
 
   function addLights() {
     const sky = new THREE.HemisphereLight("#ffffff", "#b7b3ab", 1.7);
     sky.position.copy(up);
     const sun = new THREE.DirectionalLight("#fff8ee", 1.9);
-    sun.position.copy(around(1.6, -1.2, 3.2));
+    // From over the viewer's shoulder, high enough for short shadows.
+    sun.position.copy(center).addScaledVector(up, 3 * radius).addScaledVector(view, 1.5 * radius)
+      .addScaledVector(view.clone().cross(up), -1.5 * radius);
     sun.target.position.copy(center);
     sun.castShadow = true;
     sun.shadow.mapSize.set(2048, 2048);
@@ -102,11 +96,9 @@ const silico = (() => {
   }
 
   function addPlane(plane) {
-    const normal = vector(plane.normal);
-    const level = normal.dot(up) > 0.7;
-    const size = (level ? 60 : 3) * radius;
+    const normal = vector(plane.normal), size = 2 * plane.extent;
     const material = new THREE.MeshStandardMaterial({
-      map: gridTexture(size), roughness: 1, transparent: !level, opacity: level ? 1 : 0.6,
+      map: gridTexture(size), roughness: 1, transparent: !plane.level, opacity: plane.level ? 1 : 0.6,
     });
     const mesh = new THREE.Mesh(new THREE.PlaneGeometry(size, size), material);
     mesh.quaternion.setFromUnitVectors(new THREE.Vector3(0, 0, 1), normal);
@@ -116,10 +108,7 @@ const silico = (() => {
     world.add(mesh);
   }
 
-  // Squares of 1, 2 or 5 times a power of ten [m], about ten across the view.
   function gridTexture(size) {
-    const goal = radius / 4, power = 10 ** Math.floor(Math.log10(goal));
-    const cell = power * [5, 2, 1].find((step) => step * power <= goal);
     const tile = document.createElement("canvas");
     tile.width = tile.height = 256;
     const pen = tile.getContext("2d");
@@ -130,7 +119,7 @@ const silico = (() => {
     pen.strokeRect(0, 0, 256, 256);
     const texture = new THREE.CanvasTexture(tile);
     texture.wrapS = texture.wrapT = THREE.RepeatWrapping;
-    texture.repeat.set(size / cell, size / cell);
+    texture.repeat.set(size / data.grid_cell, size / data.grid_cell);
     texture.colorSpace = THREE.SRGBColorSpace;
     texture.anisotropy = renderer.capabilities.getMaxAnisotropy();
     return texture;
@@ -175,43 +164,41 @@ const silico = (() => {
     return mesh;
   }
 
-  function makePoint() {
-    const shape = new THREE.SphereGeometry(0.014 * radius, 16, 12);
-    const mesh = overlay(new THREE.Mesh(shape, new THREE.MeshBasicMaterial({ color: POINT })), 12);
-    world.add(mesh);
-    return mesh;
+  // The point and the arrow of one contact; the arrow runs along +y from the origin.
+  function marker(index) {
+    if (index < markers.length) return markers[index];
+    const ink = new THREE.MeshStandardMaterial({ color: FORCE, roughness: 0.5 });
+    const dot = new THREE.MeshBasicMaterial({ color: POINT });
+    const made = { arrow: new THREE.Group(), point: overlay(new THREE.Mesh(shapes.point, dot), 12) };
+    made.shaft = overlay(new THREE.Mesh(shapes.shaft, ink), 10);
+    made.head = overlay(new THREE.Mesh(shapes.head, ink), 11);
+    made.arrow.add(made.shaft, made.head);
+    world.add(made.arrow, made.point);
+    markers.push(made);
+    return made;
   }
 
-  // Along +y from the origin, one unit long before it is scaled.
-  function makeArrow() {
-    const material = new THREE.MeshStandardMaterial({ color: FORCE, roughness: 0.5 });
-    const thick = 0.011 * radius, tip = 5 * thick;
-    const shaft = new THREE.Mesh(new THREE.CylinderGeometry(thick, thick, 1, 16), material);
-    const head = new THREE.Mesh(new THREE.ConeGeometry(2.2 * thick, tip, 20), material);
-    const group = new THREE.Group();
-    group.add(overlay(shaft, 10), overlay(head, 11));
-    group.userData = { shaft, head, tip };
-    world.add(group);
-    return group;
+  function contactShells(contact) {
+    if (!shells.has(contact)) {
+      const ends = [data.contacts.first[contact], data.contacts.second[contact]];
+      shells.set(contact, ends.filter((piece) => piece >= 0).map(makeShell));
+    }
+    return shells.get(contact);
   }
 
-  function makeShells(contact) {
-    const ends = [data.contacts.first[contact], data.contacts.second[contact]];
-    return ends.filter((index) => index >= 0).map((index) => {
-      const piece = data.pieces[index];
-      const mesh = pieceMesh(piece, {
-        color: SHELL, transparent: true, opacity: 0.16, depthWrite: false,
-      });
-      mesh.add(outline(piece, SHELL, 0.9));
-      mesh.userData.piece = index;
-      // Placed like its piece, inside a group that moves like its body.
-      const group = new THREE.Group();
-      group.add(mesh);
-      group.userData = { mesh, body: piece.body };
-      group.visible = false;
-      world.add(group);
-      return group;
+  // A copy of a piece to be scaled about its reference, in a group that moves like its body.
+  function makeShell(index) {
+    const piece = data.pieces[index];
+    const mesh = pieceMesh(piece, {
+      color: SHELL, transparent: true, opacity: 0.3, depthWrite: false,
+      // In front of the piece itself, with which it coincides at alpha = 1.
+      polygonOffset: true, polygonOffsetFactor: -2, polygonOffsetUnits: -2,
     });
+    mesh.add(outline(piece, SHELL, 1));
+    const group = new THREE.Group();
+    group.add(mesh);
+    world.add(group);
+    return { group, mesh, piece: index, body: piece.body };
   }
 
   // ---------------------------------------------------------------- one frame
@@ -221,9 +208,10 @@ const silico = (() => {
   function show(index) {
     frame = Math.min(Math.max(Math.round(index), 0), data.steps - 1);
     bodies.forEach((group, body) => place(group, body));
-    for (const contact of data.contacts.names.keys()) showContact(contact);
-    showShells();
-    showText();
+    const touching = touchingContacts();
+    showMarkers(touching);
+    showShells(touching);
+    showText(touching);
     draw();
   }
 
@@ -240,64 +228,71 @@ const silico = (() => {
     return row(data.contacts[name], frame, data.contacts.names.length, contact, width);
   }
 
-  function showContact(contact) {
-    const force = vector(contactRow("force", contact, 3));
-    const point = vector(contactRow("point", contact, 3));
-    const newtons = force.length();
-    const length = newtons * data.arrow_scale;
-    const active = length >= data.smallest_arrow && point.toArray().every(Number.isFinite);
-    points[contact].visible = active && element("points").checked;
-    arrows[contact].visible = active && element("forces").checked;
-    if (!active) return;
-    points[contact].position.copy(point);
-    layArrow(arrows[contact], point, force.divideScalar(newtons), length);
+  // {contact, point, newtons, direction} of every contact whose force is large enough to draw.
+  function touchingContacts() {
+    const found = [];
+    for (const contact of data.contacts.names.keys()) {
+      const force = vector(contactRow("force", contact, 3));
+      const point = vector(contactRow("point", contact, 3));
+      const newtons = force.length(), length = newtons * data.arrow_scale;
+      const finite = Number.isFinite(length) && point.toArray().every(Number.isFinite);
+      if (!finite || length < data.smallest_arrow) continue;
+      found.push({ contact, point, newtons, direction: force.divideScalar(newtons) });
+    }
+    return found;
   }
 
-  function layArrow(arrow, point, direction, length) {
-    const { shaft, head, tip } = arrow.userData;
-    const shown = Math.min(length, data.longest_arrow);
-    const headLength = Math.min(tip, shown / 2);
-    arrow.position.copy(point);
-    arrow.quaternion.setFromUnitVectors(new THREE.Vector3(0, 1, 0), direction);
-    shaft.scale.y = shown - headLength;
-    shaft.position.y = shaft.scale.y / 2;
-    head.scale.setScalar(headLength / tip);
-    head.position.y = shown - headLength / 2;
-    shaft.material.color.set(length > shown ? CUT : FORCE);
-    arrow.userData.tips = [point.toArray(), point.clone().addScaledVector(direction, shown).toArray()];
-  }
-
-  function showShells() {
-    const wanted = element("scaled").checked ? element("which").value : "none";
-    shells.forEach((pair, contact) => {
-      const [alpha] = contactRow("alpha", contact, 1);
-      const chosen = wanted === String(contact) || (wanted === "touching" && isTouching(contact));
-      for (const group of pair) {
-        const { mesh, body } = group.userData;
-        if (body !== null) place(group, body);
-        else group.visible = true;
-        group.visible &&= chosen && Number.isFinite(alpha) && alpha > 0;
-        if (group.visible) mesh.scale.setScalar(alpha);
-      }
+  function showMarkers(touching) {
+    touching.forEach((contact, index) => layMarker(marker(index), contact));
+    markers.forEach(({ point, arrow }, index) => {
+      point.visible = index < touching.length && element("points").checked;
+      arrow.visible = index < touching.length && element("forces").checked;
     });
   }
 
-  function isTouching(contact) {
-    const newtons = vector(contactRow("force", contact, 3)).length();
-    return newtons * data.arrow_scale >= data.smallest_arrow;
+  function layMarker(marker, { point, newtons, direction }) {
+    const length = newtons * data.arrow_scale, shown = Math.min(length, data.longest_arrow);
+    const head = Math.min(headLength, shown / 2);
+    marker.point.position.copy(point);
+    marker.arrow.position.copy(point);
+    marker.arrow.quaternion.setFromUnitVectors(new THREE.Vector3(0, 1, 0), direction);
+    marker.shaft.scale.y = shown - head;
+    marker.shaft.position.y = (shown - head) / 2;
+    marker.head.scale.setScalar(head / headLength);
+    marker.head.position.y = shown - head / 2;
+    marker.shaft.material.color.set(length > shown ? CUT : FORCE);
+    marker.ends = [point.toArray(), point.clone().addScaledVector(direction, shown).toArray()];
   }
 
-  function showText() {
+  function showShells(touching) {
+    for (const { group } of [...shells.values()].flat()) group.visible = false;
+    if (!element("scaled").checked) return;
+    const which = element("which").value;
+    const chosen = which === "touching" ? touching.map(({ contact }) => contact) : [Number(which)];
+    for (const contact of chosen) {
+      const [alpha] = contactRow("alpha", contact, 1);
+      if (Number.isFinite(alpha) && alpha > 0) {
+        contactShells(contact).forEach((shell) => placeShell(shell, alpha));
+      }
+    }
+  }
+
+  function placeShell({ group, mesh, body }, alpha) {
+    if (body === null) group.visible = true;
+    else place(group, body);
+    mesh.scale.setScalar(alpha);
+  }
+
+  function showText(touching) {
     const time = ((frame + 1) * data.timestep).toFixed(data.timestep < 0.01 ? 3 : 2);
     element("clock").textContent = `${time} s  ·  ${frame + 1} / ${data.steps}`;
     element("scrubber").value = frame;
     const note = data.notes[frame];
     element("banner").hidden = !note;
     element("banner").textContent = note || "";
-    const touching = [...data.contacts.names.keys()].filter(isTouching);
-    const forces = touching.map((contact) => vector(contactRow("force", contact, 3)).length());
+    const largest = touching.reduce((most, { newtons }) => Math.max(most, newtons), 0);
     element("readout").textContent = touching.length
-      ? `${touching.length} touching, up to ${Math.max(...forces).toPrecision(3)} N` : "no contact";
+      ? `${touching.length} touching, up to ${largest.toPrecision(3)} N` : "no contact";
   }
 
   // ---------------------------------------------------------------- camera and drawing
@@ -324,13 +319,32 @@ const silico = (() => {
   }
 
   function home() {
-    // In a narrow window the width decides how far back the camera must stand.
-    const half = Math.atan(Math.tan((FIELD * Math.PI) / 360) * Math.min(camera.aspect, 1));
-    const direction = around(0.75, -1.0, 0.5).sub(center).normalize();
-    camera.position.copy(center).addScaledVector(direction, (0.9 * radius) / Math.sin(half));
+    camera.position.copy(center).addScaledVector(view, cameraDistance());
     controls.target.copy(center);
     controls.update();
     draw();
+  }
+
+  // From where the box of the motion fills the window, short of the bar below.
+  function cameraDistance() {
+    const right = up.clone().cross(view).normalize(), top = view.clone().cross(right);
+    const half = Math.tan((FIELD * Math.PI) / 360);
+    let distance = 1.5 * radius;
+    for (const corner of boxCorners()) {
+      const ahead = corner.dot(view);
+      const across = Math.abs(corner.dot(right)) / (half * camera.aspect);
+      const along = Math.abs(corner.dot(top)) / (0.9 * half);
+      distance = Math.max(distance, ahead + across, ahead + along);
+    }
+    return distance;
+  }
+
+  // About the centre.
+  function boxCorners() {
+    const half = vector(data.high).sub(vector(data.low)).multiplyScalar(0.5);
+    const signs = [-1, 1];
+    return signs.flatMap((x) => signs.flatMap((y) => signs.map((z) =>
+      new THREE.Vector3(x, y, z).multiply(half))));
   }
 
   // Where steps failed, under the scrubber.
@@ -444,8 +458,8 @@ const silico = (() => {
       const { position, quaternion: q, visible } = bodies[index];
       return { position: position.toArray(), orientation: [q.w, q.x, q.y, q.z], visible };
     },
-    arrows: () => arrows.filter((arrow) => arrow.visible).map((arrow) => arrow.userData.tips),
-    scaledSets: () => shells.flat().filter((group) => group.visible)
-      .map(({ userData: { mesh } }) => ({ piece: mesh.userData.piece, alpha: mesh.scale.x })),
+    arrows: () => markers.filter(({ arrow }) => arrow.visible).map(({ ends }) => ends),
+    scaledSets: () => [...shells.values()].flat().filter(({ group }) => group.visible)
+      .map(({ piece, mesh }) => ({ piece, alpha: mesh.scale.x })),
   };
 })();
