@@ -81,8 +81,8 @@ const silico = (() => {
     sky.position.copy(up);
     const sun = new THREE.DirectionalLight("#fff8ee", 1.9);
     // From over the viewer's shoulder, high enough for short shadows.
-    sun.position.copy(center).addScaledVector(up, 3 * radius).addScaledVector(view, 1.5 * radius)
-      .addScaledVector(view.clone().cross(up), -1.5 * radius);
+    sun.position.copy(center).addScaledVector(up, 2.6 * radius).addScaledVector(view, 1.8 * radius)
+      .addScaledVector(view.clone().cross(up), -1.2 * radius);
     sun.target.position.copy(center);
     sun.castShadow = true;
     sun.shadow.mapSize.set(2048, 2048);
@@ -411,6 +411,12 @@ const silico = (() => {
     });
   }
 
+  function countFailures() {
+    const failed = Object.keys(data.notes).length;
+    element("failures").hidden = failed === 0;
+    element("failures").textContent = `${failed} of ${data.steps} steps failed`;
+  }
+
   function listContacts() {
     const choices = [["touching", "every touching pair"], ...data.contacts.names.entries()];
     for (const [value, text] of choices) element("which").append(new Option(text, value));
@@ -445,6 +451,7 @@ const silico = (() => {
 
   listBodies();
   listContacts();
+  countFailures();
   connect();
   resize();
   home();
