@@ -67,13 +67,16 @@ def poses():
 
 
 def make_trajectory(scene, position, orientation, **contacts):
-    """A trajectory with these poses: nothing moves, everything converged, no force."""
-    shapes = jax.eval_shape(lambda: sp.rollout(scene, scene.state(), len(position)))
-    blank = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
-    state = sp.State(position, orientation, blank.state.velocity, blank.state.angular_velocity)
-    found = blank.info.contacts._replace(**contacts)
-    converged = np.ones(len(position), bool)
-    return sp.Trajectory(state, blank.info._replace(converged=converged, contacts=found))
+    """A trajectory with these poses: velocities are zero, every step converged, no force."""
+    steps, pairs = len(position), len(scene.pairs)
+    still = np.zeros_like(position)
+    found = sp.ContactInfo(*(np.zeros(steps) for _ in sp.ContactInfo._fields))
+    no_contact = {"alpha": np.ones((steps, pairs))}
+    no_contact |= {name: np.zeros((steps, pairs, 3)) for name in ("point", "force")}
+    found = found._replace(**{**no_contact, **contacts})
+    info = sp.Info(*(np.zeros(steps) for _ in sp.Info._fields))
+    info = info._replace(converged=np.ones(steps, bool), contacts=found)
+    return sp.Trajectory(sp.State(position, orientation, still, still), info)
 
 
 def with_state(trajectory, **fields):
@@ -83,6 +86,10 @@ def with_state(trajectory, **fields):
 
 def with_info(trajectory, **fields):
     return trajectory._replace(info=trajectory.info._replace(**fields))
+
+
+def with_contacts(trajectory, **fields):
+    return with_info(trajectory, contacts=trajectory.info.contacts._replace(**fields))
 
 
 @pytest.fixture(scope="module")
@@ -196,8 +203,7 @@ def test_force_arrows_start_at_the_point_and_are_in_proportion(replay):
 def test_forces_too_small_or_not_finite_are_not_drawn(scene, trajectory):
     force = trajectory.info.contacts.force.copy()
     force[:3, BALL_ON_FLOOR] = [[np.nan, 0, 0], [np.inf, 0, 0], [1e-6, 0, 0]]
-    contacts = trajectory.info.contacts._replace(force=force)
-    replay = Replay.of(scene, with_info(trajectory, contacts=contacts))
+    replay = Replay.of(scene, with_contacts(trajectory, force=force))
     assert [len(replay.arrows(k)) for k in range(5)] == [0, 0, 0, 1, 1]
 
 
@@ -284,10 +290,8 @@ def first_only(values):
         (lambda t: with_state(t, orientation=np.zeros((STEPS, 2, 3))), "state.orientation"),
         (lambda t: with_state(t, position=np.full((STEPS, 2, 3), np.nan)), "no body has a finite"),
         (lambda t: with_info(t, converged=np.ones(3, bool)), "trajectory.info.converged"),
-        (
-            lambda t: with_info(t, contacts=jax.tree.map(first_only, t.info.contacts)),
-            "trajectory.info.contacts.alpha",
-        ),
+        (lambda t: with_contacts(t, alpha=np.ones((STEPS, 1))), "info.contacts.alpha"),
+        (lambda t: with_contacts(t, point=np.ones((STEPS, 5, 2))), "info.contacts.point"),
     ],
 )
 def test_what_is_no_trajectory_of_the_scene_is_refused(scene, trajectory, spoil, message):

@@ -10,7 +10,8 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial.transform import Rotation
 
-from silico_py.scene import Fixture, Scene
+from silico_py.primitives import HalfSpace
+from silico_py.scene import Scene
 
 RESOLUTION = 32  # segments around a full circle
 CREASE = 35.0  # edges sharper than this are drawn sharp [degrees]
@@ -62,10 +63,10 @@ def fixtures(scene: Scene) -> Iterator[Piece | Plane]:
     """One piece or plane for each entry of `scene.environment`."""
     for index, fixture in enumerate(scene.environment):
         name = f"{type(fixture.shape).__name__} {index}"
-        if fixture.shape.scaled:
-            yield _piece(name, None, fixture.shape, fixture.position, fixture.orientation)
+        if isinstance(fixture.shape, HalfSpace):
+            yield _plane(name, fixture.shape, fixture.position, fixture.orientation)
         else:
-            yield _plane(name, fixture)
+            yield _piece(name, None, fixture.shape, fixture.position, fixture.orientation)
 
 
 def split_creases(
@@ -116,9 +117,9 @@ def _piece(name: str, body: int | None, shape: Any, position: Any, orientation: 
     return Piece(name, body, turn.apply(vertices - local), triangles, reference)
 
 
-def _plane(name: str, fixture: Fixture) -> Plane:
-    normal = _turn(fixture.orientation).apply(np.array(fixture.shape.normal, float))
-    point = np.asarray(fixture.position, float) + float(fixture.shape.offset) * normal
+def _plane(name: str, shape: HalfSpace, position: Any, orientation: Any) -> Plane:
+    normal = _turn(orientation).apply(np.array(shape.normal, float))
+    point = np.asarray(position, float) + float(shape.offset) * normal
     return Plane(name, point, normal)
 
 
