@@ -162,10 +162,11 @@ def test_sphere_mesh_lies_on_the_sphere_about_its_position(replay):
 def test_scaling_the_mesh_by_alpha_is_scaling_about_the_shapes_reference():
     off_center = np.array([[0.3, 0.3, 0], [-0.3, 0.3, 0], [0, -0.3, 0], [0.05, 0, 0.5]])
     shape = sp.Polytope.from_vertices(off_center)  # the origin lies on a face
-    scene = sp.Scene([sp.Body("tent", shape, mass=1.0)])
+    scene = sp.Scene([sp.Body("tent", [(shape, OFFSET, TURN)], mass=1.0)])
     still = make_trajectory(scene, np.zeros((1, 1, 3)), np.array([[[1.0, 0, 0, 0]]]))
     (piece,) = Replay.of(scene, still).pieces
-    gauge = jax.vmap(shape.gauge)(piece.reference + 1.7 * piece.vertices)
+    scaled = piece.reference + 1.7 * piece.vertices
+    gauge = jax.vmap(shape.gauge)(rotate(conjugate(TURN), scaled - OFFSET))
     np.testing.assert_allclose(gauge, 1.7, rtol=1e-9)
 
 

@@ -16,7 +16,6 @@ from silico_py.simulate import Trajectory
 from silico_py.viewing.meshes import Piece, Plane
 from silico_py.viewing.replay import Replay
 
-CONTACT_ARRAYS = ("alpha", "point", "force")
 FRAME = '<iframe srcdoc="{page}" width="100%" height="{height}" style="border: 0"></iframe>'
 
 
@@ -113,8 +112,9 @@ def _data(replay: Replay) -> dict[str, Any]:
             "names": contacts.names,
             "first": contacts.first.tolist(),
             "second": contacts.second.tolist(),
-            **{name: _base64(getattr(contacts, name), np.float32) for name in CONTACT_ARRAYS},
+            "alpha": _base64(contacts.alpha, np.float32),
         },
+        "touching": _touching(replay),
         "notes": replay.notes,
         "low": replay.low.tolist(),
         "high": replay.high.tolist(),
@@ -123,7 +123,22 @@ def _data(replay: Replay) -> dict[str, Any]:
         "grid_cell": replay.grid_cell,
         "arrow_scale": replay.arrow_scale,
         "longest_arrow": replay.longest_arrow,
-        "smallest_arrow": replay.smallest_arrow,
+    }
+
+
+def _touching(replay: Replay) -> dict[str, str]:
+    """Points and forces of the contacts that are drawn, frame after frame.
+
+    Only of those: of the thousands of pairs of a large scene, few touch.
+    """
+    touching = [replay.touching(frame) for frame in range(replay.steps)]
+    count = [len(contacts) for contacts in touching]
+    frame, contact = np.repeat(np.arange(replay.steps), count), np.concatenate(touching)
+    return {
+        "start": _base64(np.cumsum([0, *count]), np.uint32),
+        "contact": _base64(contact, np.uint32),
+        "point": _base64(replay.contacts.point[frame, contact], np.float32),
+        "force": _base64(replay.contacts.force[frame, contact], np.float32),
     }
 
 

@@ -24,6 +24,10 @@ const silico = (() => {
     return new Float32Array(bytes(text).buffer);
   }
 
+  function integers(text) {
+    return new Uint32Array(bytes(text).buffer);
+  }
+
   function bytes(text) {
     return Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
   }
@@ -31,21 +35,21 @@ const silico = (() => {
   function readReplay(raw) {
     for (const name of ["position", "orientation"]) raw[name] = floats(raw[name]);
     raw.visible = bytes(raw.visible);
-    for (const name of ["alpha", "point", "force"]) raw.contacts[name] = floats(raw.contacts[name]);
+    raw.contacts.alpha = floats(raw.contacts.alpha);
+    for (const name of ["start", "contact"]) raw.touching[name] = integers(raw.touching[name]);
+    for (const name of ["point", "force"]) raw.touching[name] = floats(raw.touching[name]);
     for (const piece of raw.pieces) {
       piece.geometry = new THREE.BufferGeometry();
       piece.geometry.setAttribute("position", new THREE.BufferAttribute(floats(piece.vertices), 3));
-      const triangles = new Uint32Array(bytes(piece.triangles).buffer);
-      piece.geometry.setIndex(new THREE.BufferAttribute(triangles, 1));
+      piece.geometry.setIndex(new THREE.BufferAttribute(integers(piece.triangles), 1));
       piece.geometry.computeVertexNormals();
     }
     return raw;
   }
 
-  // A row of an array of shape (steps, count, width).
-  function row(array, frame, count, index, width) {
-    const start = (frame * count + index) * width;
-    return array.subarray(start, start + width);
+  // Row `index` of an array of this width.
+  function row(array, index, width) {
+    return array.subarray(index * width, (index + 1) * width);
   }
 
   // ---------------------------------------------------------------- the world
@@ -216,28 +220,21 @@ const silico = (() => {
   }
 
   function place(group, body) {
-    const count = data.names.length;
-    group.visible = data.visible[frame * count + body] === 1;
+    const index = frame * data.names.length + body;
+    group.visible = data.visible[index] === 1;
     if (!group.visible) return;
-    group.position.set(...row(data.position, frame, count, body, 3));
-    const [w, x, y, z] = row(data.orientation, frame, count, body, 4);
+    group.position.set(...row(data.position, index, 3));
+    const [w, x, y, z] = row(data.orientation, index, 4);
     group.quaternion.set(x, y, z, w);
   }
 
-  function contactRow(name, contact, width) {
-    return row(data.contacts[name], frame, data.contacts.names.length, contact, width);
-  }
-
-  // {contact, point, newtons, direction} of every contact whose force is large enough to draw.
+  // {contact, point, newtons, direction} of every contact whose force is drawn.
   function touchingContacts() {
-    const found = [];
-    for (const contact of data.contacts.names.keys()) {
-      const force = vector(contactRow("force", contact, 3));
-      const point = vector(contactRow("point", contact, 3));
-      const newtons = force.length(), length = newtons * data.arrow_scale;
-      const finite = Number.isFinite(length) && point.toArray().every(Number.isFinite);
-      if (!finite || length < data.smallest_arrow) continue;
-      found.push({ contact, point, newtons, direction: force.divideScalar(newtons) });
+    const { start, contact, point, force } = data.touching, found = [];
+    for (let k = start[frame]; k < start[frame + 1]; k++) {
+      const direction = vector(row(force, k, 3)), newtons = direction.length();
+      direction.divideScalar(newtons);
+      found.push({ contact: contact[k], point: vector(row(point, k, 3)), newtons, direction });
     }
     return found;
   }
@@ -270,7 +267,7 @@ const silico = (() => {
     const which = element("which").value;
     const chosen = which === "touching" ? touching.map(({ contact }) => contact) : [Number(which)];
     for (const contact of chosen) {
-      const [alpha] = contactRow("alpha", contact, 1);
+      const alpha = data.contacts.alpha[frame * data.contacts.names.length + contact];
       if (Number.isFinite(alpha) && alpha > 0) {
         contactShells(contact).forEach((shell) => placeShell(shell, alpha));
       }
