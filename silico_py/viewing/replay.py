@@ -244,8 +244,8 @@ def _notes(scene: Scene, trajectory: Trajectory) -> dict[int, str]:
 def _contacts(
     scene: Scene, trajectory: Trajectory, pieces: tuple[Piece, ...], fixed: Fixed
 ) -> ContactFrames:
-    steps, count = len(trajectory.state.position), len(scene.pairs)
     ends = [_ends(pair, pieces, fixed) for pair in scene.pairs]
+    steps, count = len(trajectory.state.position), len(ends)
     index = {id(piece): k for k, piece in enumerate(pieces)}
     found = trajectory.info.contacts
     prefix = "trajectory.info.contacts"

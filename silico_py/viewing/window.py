@@ -48,7 +48,7 @@ def view(
         ValueError: as `Replay.of`.
     """
     viewer = Viewer(Replay.of(scene, trajectory), host, port)
-    interactive = hasattr(sys, "ps1")
+    interactive = hasattr(sys, "ps1") or bool(sys.flags.interactive)
     if block or (block is None and not interactive):
         viewer.wait()
     return viewer
