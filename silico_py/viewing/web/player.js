@@ -330,7 +330,7 @@ const silico = (() => {
     for (const corner of boxCorners()) {
       const ahead = corner.dot(view);
       const across = Math.abs(corner.dot(right)) / (half * camera.aspect);
-      const along = Math.abs(corner.dot(top)) / (0.9 * half);
+      const along = Math.abs(corner.dot(top)) / (0.82 * half);
       distance = Math.max(distance, ahead + across, ahead + along);
     }
     return distance;
