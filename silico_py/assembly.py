@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from silico_py import friction, rotation
 from silico_py.collision import SlackMap, pair_length
 from silico_py.contact import Contact, Formulation, Side
-from silico_py.integrator import Motion, dynamics
+from silico_py.integrator import Motion, dynamics, row_scale
 from silico_py.scene import Scene
 from silico_py.solver import CellGroup, Problem, Variables
 
@@ -55,10 +55,8 @@ def assemble(
         )
         cells.append(variables)
         started.append(batch._replace(contacts=contacts))
-    gyration = jnp.sqrt(jnp.trace(motions.inertia, axis1=-2, axis2=-1) / 3 / motions.mass)
-    scale = motions.mass[:, None] * jnp.ones(3, gyration.dtype)
-    scale = jnp.concatenate([scale, scale * gyration[:, None]], axis=-1)
-    start = jnp.zeros((len(scene.bodies), 6), gyration.dtype)
+    scale = jax.vmap(row_scale)(motions)
+    start = jnp.zeros_like(scale)
     return Problem(dynamics, motions, tuple(groups), scale), Variables(start, tuple(cells)), started
 
 

@@ -20,7 +20,7 @@ from silico_py.contact import Formulation
 from silico_py.integrator import Motion
 from silico_py.options import SolverOptions
 from silico_py.scene import Scene, State
-from silico_py.simulate import arms, motions_of, next_state, search, shift
+from silico_py.simulate import arms, motions_of, next_state, search, shift, split_control
 from silico_py.solver import Problem, Variables, newton_inverse
 from silico_py.solver.kkt import CellRightHandSide, RightHandSide
 
@@ -37,14 +37,15 @@ def linearize(
     Args:
         scene: the scene, n bodies.
         state: where to differentiate.
-        control: (n, 6) force [N] and torque [N m] at the centre of mass, world frame.
+        control: (n, 6) as for `step`.
         smoothing: rho of the solution that is differentiated, or k of them, largest first:
             each is then reached from the one before it.
         options: iteration limits; its relaxations are not used.
 
     Returns:
         A (12n, 12n) and B (12n, 6n), with a leading axis k for k smoothings. Rows and columns
-        are body after body (dx, dtheta, dv, dw); columns of B (force, torque).
+        are body after body (dx, dtheta, dv, dw); columns of B are
+        those of the control.
 
     Raises:
         ValueError: for a control of the wrong shape, or a smoothing that is not positive or
@@ -112,13 +113,15 @@ class Inputs(NamedTuple):
         """The motion of one body with changed inputs."""
         state = perturb(self.state, inputs[:12])
         position, velocity = shift(state, self.arm)
+        force, command = split_control(inputs[12:], self.motion.stiffness)
         return self.motion._replace(
             position=position,
             orientation=state.orientation,
             velocity=velocity,
             angular_velocity=state.angular_velocity,
-            force=self.motion.force + inputs[12:15],
-            torque=self.motion.torque + inputs[15:],
+            force=self.motion.force + force[:3],
+            torque=self.motion.torque + force[3:],
+            command=self.motion.command + command,
         )
 
     def pose_derivative(self) -> Float[Array, "6 18"]:

@@ -81,7 +81,9 @@ def step(
     Args:
         scene: the scene; may be traced, batched and differentiated like any pytree.
         state: the current state.
-        control: (n, 6) force [N] and torque [N m] at the centre of mass, world frame.
+        control: (n, 6) force [N] and torque [N m] at the centre of mass, world frame; for
+            directions in which a body has stiffness, the commanded displacement [m, rad] in
+            this step instead.
         options: relaxation and limits.
 
     Returns:
@@ -167,17 +169,31 @@ def motions_of(scene: Scene, state: State, control: Any) -> Motion:
     control = jnp.zeros((n, 6), dtype) if control is None else vector("control", control, n, 6)
     mass = jnp.stack([body.mass for body in scene.bodies])
     position, velocity = shift(state, arms(scene))
+    stiffness = jnp.stack([body.stiffness for body in scene.bodies]).astype(dtype)
+    weight = jnp.concatenate([mass[:, None] * scene.gravity, jnp.zeros((n, 3), dtype)], axis=1)
+    force, command = split_control(control, stiffness)
+    # A position-controlled direction is compensated for gravity.
+    force += split_control(weight, stiffness)[0]
     return Motion(
         position=position,
         orientation=state.orientation,
         velocity=velocity,
         angular_velocity=state.angular_velocity,
-        force=mass[:, None] * scene.gravity + control[:, :3],
-        torque=control[:, 3:],
+        force=force[:, :3],
+        torque=force[:, 3:],
+        stiffness=stiffness,
+        command=command,
+        memory=jnp.array([not body.quasi_dynamic for body in scene.bodies], dtype),
         mass=mass,
         inertia=jnp.stack([body.inertia for body in scene.bodies]),
         timestep=jnp.broadcast_to(scene.timestep, (n,)),
     )
+
+
+def split_control(control: Array, stiffness: Array) -> tuple[Array, Array]:
+    """Control as (force, commanded displacement): the latter where there is stiffness."""
+    held = stiffness > 0
+    return jnp.where(held, 0, control), jnp.where(held, control, 0)
 
 
 def shift(state: State, arm: Float[Array, "*n 3"]) -> tuple[Array, Array]:
