@@ -19,7 +19,7 @@ class Contacts(NamedTuple):
     """Contact of a scene: everything touches but the excluded pairs of bodies.
 
     Attributes:
-        moving: geoms of each free body that have a contact bit, by root body.
+        moving: geoms of each free body that have a contact bit, all if none has, by root body.
         fixed: geoms of the world that touch a free body.
         exclude: pairs of root bodies that never touch.
         friction: the one coefficient.
@@ -35,11 +35,10 @@ class Contacts(NamedTuple):
 
 def contacts(model: Any, layout: Layout) -> Contacts:
     """Read MuJoCo's contact filters: contype and conaffinity, <exclude>, welded bodies."""
-    solid = _solid(model)
+    solid = ((model.geom_contype | model.geom_conaffinity) != 0) & _convex(model)
     touch = _touching(model, layout, solid)
-    geoms = np.flatnonzero(solid)
-    moving = {root: [int(g) for g in geoms if layout.of_geom[g] == root] for root in layout.roots}
-    fixed = [int(g) for g in geoms if layout.of_geom[g] == WORLD and touch[g].any()]
+    moving = {root: _members(model, layout, solid, root) for root in layout.roots}
+    fixed = [int(g) for g in np.flatnonzero(touch.any(axis=1) & (layout.of_geom == WORLD))]
     exclude, elements = [], []
     for i, first in enumerate(layout.roots):
         for second in layout.roots[i + 1 :]:
@@ -49,15 +48,21 @@ def contacts(model: Any, layout: Layout) -> Contacts:
             elif not block.all():
                 elements.append(_mixed_bodies(model, first, second))
     elements += _mixed_fixtures(model, touch, fixed, [*chain(*moving.values())])
-    friction, differing = _friction(model, touch, geoms)
+    friction, differing = _friction(model, touch, [*chain(*moving.values())])
     return Contacts(moving, fixed, exclude, friction, [*elements, *differing])
 
 
-def _solid(model: Any) -> np.ndarray:
-    """(ngeom,) has a contact bit and a type that can become a primitive."""
+def _convex(model: Any) -> np.ndarray:
+    """(ngeom,) has a type that can become a primitive."""
     fields = [int(mujoco.mjtGeom.mjGEOM_HFIELD), int(mujoco.mjtGeom.mjGEOM_SDF)]
-    bits = (model.geom_contype | model.geom_conaffinity) != 0
-    return bits & ~np.isin(model.geom_type, fields)
+    return ~np.isin(model.geom_type, fields)
+
+
+def _members(model: Any, layout: Layout, solid: np.ndarray, root: int) -> list[int]:
+    """Geoms that shape a free body; one that never touches anything is shaped by its pictures."""
+    own = layout.of_geom == root
+    chosen = own & solid if (own & solid).any() else own & _convex(model)
+    return [int(g) for g in np.flatnonzero(chosen)]
 
 
 def _touching(model: Any, layout: Layout, solid: np.ndarray) -> np.ndarray:
@@ -88,7 +93,7 @@ def _mixed_fixtures(
             yield Element("contact", "geom", geom_label(model, g), remark)
 
 
-def _friction(model: Any, touch: np.ndarray, geoms: np.ndarray) -> tuple[float, list[Element]]:
+def _friction(model: Any, touch: np.ndarray, geoms: list[int]) -> tuple[float, list[Element]]:
     """The sliding friction of all pairs, and one example for each value if they differ.
 
     MuJoCo takes the geom of higher priority, or the larger of both; condim 1 is frictionless.

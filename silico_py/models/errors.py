@@ -29,11 +29,14 @@ REFUSED = {
     "contact": "collision filters finer than pairs of bodies; ignored, all of them collide",
 }
 TOLERATED = {
-    "sensor": "sensors",
-    "solref": "solref and solimp: contacts are rigid here",
-    "extension": "extensions of other simulators in a URDF",
-    "hull": "convex hulls of meshes cut to fewer vertices",
+    "sensor": "sensors are left out",
+    "solref": "solref and solimp are left out: contacts are rigid here",
+    "extension": "extensions of other simulators are left out",
+    "hull": "convex hulls have fewer vertices than the meshes (see max_hull_vertices)",
 }
+
+# Elements that a warning spells out; an error spells out all.
+LISTED = 10
 
 
 class ModelWarning(UserWarning):
@@ -71,9 +74,12 @@ class UnsupportedModelError(ValueError):
     def __init__(self, source: str, elements: Iterable[Element]) -> None:
         self.source = source
         self.elements = tuple(elements)
+        lines = [f"{source}: cannot be simulated here because of"]
+        lines += [f"  {element}" for element in self.elements]
         kinds = tuple(dict.fromkeys(element.kind for element in self.elements))
-        lines = [f"{source}: cannot be simulated here because of", *_bullets(self.elements)]
-        super().__init__("\n".join([*lines, f"to load it without them: ignore={kinds}"]))
+        if REFUSED.keys() >= set(kinds):
+            lines.append(f"to load it without them: ignore={kinds}")
+        super().__init__("\n".join(lines))
 
 
 def checked_ignore(ignore: str | Iterable[str]) -> frozenset[str]:
@@ -103,9 +109,7 @@ def report(source: str, elements: Iterable[Element], ignored: frozenset[str]) ->
     for kind, meaning in TOLERATED.items():
         found = [element for element in left if element.kind == kind]
         if found:
-            message = "\n".join([f"{source}: not carried over: {meaning}", *_bullets(found)])
-            warnings.warn(ModelWarning(message), stacklevel=3)
-
-
-def _bullets(elements: Iterable[Element]) -> list[str]:
-    return [f"  {element}" for element in elements]
+            lines = [f"{source}: {meaning}", *map("  {}".format, found[:LISTED])]
+            if found[LISTED:]:
+                lines.append(f"  and {len(found) - LISTED} more")
+            warnings.warn(ModelWarning("\n".join(lines)), stacklevel=3)

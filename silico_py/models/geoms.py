@@ -52,12 +52,8 @@ def _shapes(model: Any, geom: int, meshes: Meshes) -> Iterator[Shape]:
         yield FROM_SIZE[kind](model.geom_size[geom])
         return
     for found in _hulls(model, geom, meshes):
-        if found.missed:
-            remark = (
-                f"hull of {found.corners} vertices cut to {meshes.max_vertices}, "
-                f"up to {found.missed:.2g} m inside"
-            )
-            meshes.cut.append(Element("hull", "geom", geom_label(model, geom), remark))
+        if found.remark:
+            meshes.cut.append(Element("hull", "geom", geom_label(model, geom), found.remark))
         yield found.polytope
 
 

@@ -14,6 +14,7 @@ from silico_py.primitives._polyhedron import planes_of_vertices
 
 # Mesh files and MuJoCo keep vertices in single precision: flat faces are flat to about 1e-7.
 FLATNESS = 3e-7
+MAX_VERTICES = 64
 # What a coarser hull may leave out without a word, in sizes of the mesh.
 NEGLIGIBLE = 1e-6
 
@@ -30,6 +31,13 @@ class Hull(NamedTuple):
     polytope: Polytope
     corners: int
     missed: float
+
+    @property
+    def remark(self) -> str:
+        """What the polytope lacks, empty if nothing."""
+        if not self.missed:
+            return ""
+        return f"hull of {self.corners} vertices cut, up to {self.missed:.2g} m inside it"
 
 
 def hull(points: np.ndarray, max_vertices: int | None) -> Hull:
@@ -53,6 +61,12 @@ def hull(points: np.ndarray, max_vertices: int | None) -> Hull:
     missed = max(float(outside), 0.0)
     size = np.max(np.ptp(exact, axis=0))
     return Hull(Polytope(rows, offsets), len(exact), missed if missed > NEGLIGIBLE * size else 0.0)
+
+
+def check_limit(max_hull_vertices: int | None) -> None:
+    """Refuse a number of vertices that makes no solid."""
+    if max_hull_vertices is not None and max_hull_vertices < 4:
+        raise ValueError(f"max_hull_vertices: must be at least 4, got {max_hull_vertices}")
 
 
 def pieces(

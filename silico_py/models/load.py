@@ -13,12 +13,11 @@ from silico_py.models.compiling import Compiled, compile_model
 from silico_py.models.contacts import Contacts, contacts
 from silico_py.models.errors import Element, UnsupportedModelError, checked_ignore, report
 from silico_py.models.geoms import Meshes, Placed, placed
+from silico_py.models.hull import MAX_VERTICES, check_limit
 from silico_py.models.layout import WORLD, Layout, Pose, body_name, body_pose
 from silico_py.models.optional import mujoco
 from silico_py.models.unsupported import unsupported
 from silico_py.scene import Scene, State
-
-MAX_HULL_VERTICES = 64
 
 
 def load_model(
@@ -27,7 +26,7 @@ def load_model(
     *,
     keyframe: str | None = None,
     decompose: bool = False,
-    max_hull_vertices: int | None = MAX_HULL_VERTICES,
+    max_hull_vertices: int | None = MAX_VERTICES,
 ) -> tuple[Scene, State]:
     """Read an MJCF or URDF model of free rigid bodies, through MuJoCo's own compiler.
 
@@ -63,23 +62,31 @@ def load_model(
             contact softness, extensions of other simulators, cut hulls.
     """
     ignored = checked_ignore(ignore)
-    if max_hull_vertices is not None and max_hull_vertices < 4:
-        raise ValueError(f"max_hull_vertices: must be at least 4, got {max_hull_vertices}")
+    check_limit(max_hull_vertices)
     compiled = compile_model(source, keyframe)
     layout = Layout.of(compiled.model)
     contact = contacts(compiled.model, layout)
     report(compiled.source, [*unsupported(compiled, layout), *contact.elements], ignored)
-    if not layout.roots:
-        raise UnsupportedModelError(compiled.source, [_nothing_moves(compiled)])
+    _check_bodies(compiled, layout, contact)
     meshes = Meshes(decompose, max_hull_vertices, [])
     scene = _scene(compiled, layout, contact, meshes)
     report(compiled.source, meshes.cut, ignored)
     return scene, _state(compiled, layout, scene)
 
 
-def _nothing_moves(compiled: Compiled) -> Element:
-    remark = "no body has a free joint; give one a <freejoint/>"
-    return Element("freejoint", "worldbody", f"with {compiled.model.nbody - 1} bodies", remark)
+def _check_bodies(compiled: Compiled, layout: Layout, contact: Contacts) -> None:
+    """Refuse what no `ignore` helps: nothing that moves, bodies without a shape."""
+    model = compiled.model
+    bare = [
+        Element("body", "body", repr(body_name(model, root)), "moves freely but has no geom")
+        for root in layout.roots
+        if not contact.moving[root]
+    ]
+    if not layout.roots:
+        remark = "no body has a free joint; give one a <freejoint/>"
+        bare = [Element("body", "worldbody", f"of {model.nbody - 1} bodies", remark)]
+    if bare:
+        raise UnsupportedModelError(compiled.source, bare)
 
 
 def _scene(compiled: Compiled, layout: Layout, contact: Contacts, meshes: Meshes) -> Scene:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from silico_py.body import IDENTITY, Body
-from silico_py.models.hull import pieces
+from silico_py.models.errors import Element, report
+from silico_py.models.hull import MAX_VERTICES, check_limit, pieces
 from silico_py.models.optional import trimesh
 
 
@@ -18,7 +20,7 @@ def load_mesh(
     name: str | None = None,
     scale: float = 1.0,
     decompose: bool = False,
-    max_hull_vertices: int | None = 64,
+    max_hull_vertices: int | None = MAX_VERTICES,
 ) -> Body:
     """A body from a mesh file (.obj, .stl and what else trimesh reads).
 
@@ -38,26 +40,38 @@ def load_mesh(
         FileNotFoundError: if there is no such file.
         ValueError: if it cannot be read as a mesh or spans no volume.
         ImportError: without trimesh; install the extra `models`.
+
+    Warns:
+        ModelWarning: for a hull that was cut to `max_hull_vertices`.
     """
+    check_limit(max_hull_vertices)
     path = Path(path)
-    mesh = _read(path)
+    name = name or path.stem
+    mesh = read_mesh(path)
     mesh.apply_scale(scale)
     try:
         hulls = pieces(mesh.vertices, mesh.faces, decompose, max_hull_vertices)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
+    cut = [Element("hull", "mesh", name, hull.remark) for hull in hulls if hull.remark]
+    report(str(path), cut, frozenset())
     shapes = [(hull.polytope, np.zeros(3), IDENTITY) for hull in hulls]
     if not mesh.is_volume:
-        return Body(name or path.stem, shapes, mass)
+        return Body(name, shapes, mass)
     inertia = mesh.moment_inertia * (mass / mesh.volume)
-    return Body(name or path.stem, shapes, mass, inertia, mesh.center_mass)
+    return Body(name, shapes, mass, inertia, mesh.center_mass)
 
 
-def _read(path: Path):
+def read_mesh(path: Path) -> Any:
+    """A `trimesh.Trimesh`; several parts become one.
+
+    Raises:
+        FileNotFoundError, ValueError: as `load_mesh`.
+    """
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such mesh file")
     try:
-        mesh = trimesh.load_mesh(path)
+        mesh = trimesh.load(path, force="mesh")
     except Exception as error:  # each of its readers has its own
         raise ValueError(f"{path}: trimesh cannot read it: {error}") from error
     if not len(mesh.vertices):

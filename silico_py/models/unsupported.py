@@ -105,11 +105,11 @@ def _options(option: Any) -> Iterator[Element]:
 def _geoms(compiled: Compiled) -> Iterator[Element]:
     model, where = compiled.model, lines(compiled, "geoms")
     for g in np.flatnonzero(model.geom_contype | model.geom_conaffinity):
-        for kind, remark in _geom_remarks(model, g):
+        for kind, remark in _geom_remarks(model, int(g)):
             yield Element(
                 kind,
                 "geom",
-                geom_label(model, g),
+                geom_label(model, int(g)),
                 ", ".join(filter(None, [remark, where.get(int(g))])),
             )
 

@@ -10,7 +10,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from silico_py.models.errors import Element
-from silico_py.models.optional import trimesh
+from silico_py.models.mesh import read_mesh
 
 MUJOCO_READS = {".obj", ".stl", ".msh"}
 KNOWN_TAGS = {"link", "joint", "material", "mujoco"}
@@ -62,7 +62,7 @@ def _locate(mesh: Any, folder: Path) -> None:
     if path.suffix.lower() in MUJOCO_READS:
         mesh.file = str(path)
         return
-    shape = trimesh.load_mesh(path)
+    shape = read_mesh(path)
     mesh.file = ""
     mesh.uservert = shape.vertices.ravel()
     mesh.userface = shape.faces.ravel()
