@@ -2,84 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.spatial.transform import Rotation
 
-from silico_py.models.errors import Element
-from silico_py.models.hull import Hull, pieces
-from silico_py.models.layout import Pose, geom_label, geom_pose
+from silico_py.models.hull import pieces
+from silico_py.models.layout import Pose
 from silico_py.models.optional import mujoco
 from silico_py.primitives import Box, Capsule, Cylinder, Ellipsoid, HalfSpace, Shape, Sphere
 
-Placed = tuple[Shape, np.ndarray, np.ndarray]
-
 # MuJoCo gives half lengths.
 FROM_SIZE: dict[str, Callable[[np.ndarray], Shape]] = {
-    "PLANE": lambda size: HalfSpace(normal=(0.0, 0.0, 1.0), offset=0.0),
-    "SPHERE": lambda size: Sphere(radius=size[0]),
-    "CAPSULE": lambda size: Capsule(radius=size[0], length=2 * size[1]),
-    "CYLINDER": lambda size: Cylinder(radius=size[0], length=2 * size[1]),
-    "ELLIPSOID": lambda size: Ellipsoid(radii=size),
-    "BOX": lambda size: Box(half_extents=size),
+    "PLANE": lambda size: HalfSpace((0.0, 0.0, 1.0), 0.0),
+    "SPHERE": lambda size: Sphere(size[0]),
+    "CAPSULE": lambda size: Capsule(size[0], 2 * size[1]),
+    "CYLINDER": lambda size: Cylinder(size[0], 2 * size[1]),
+    "ELLIPSOID": lambda size: Ellipsoid(size),
+    "BOX": lambda size: Box(size),
 }
+HERE = Pose(np.zeros(3), Rotation.identity())
 
 
-class Meshes(NamedTuple):
-    """How mesh geoms become polytopes.
+class Solid(NamedTuple):
+    """A geom, or one convex piece of it.
 
     Attributes:
-        decompose: into several convex pieces instead of one hull.
-        max_vertices: of each hull; None is exact.
-        cut: filled with the hulls that were not exact.
+        shape: a primitive.
+        pose: in the frame of the geom.
+        remark: what a coarse hull leaves out, if it does.
     """
 
-    decompose: bool
-    max_vertices: int | None
-    cut: list[Element]
+    shape: Shape
+    pose: Pose
+    remark: str = ""
 
 
-def placed(model: Any, data: Any, geom: int, frame: Pose, meshes: Meshes) -> list[Placed]:
-    """The primitives of one geom, (shape, position, quaternion) in `frame`."""
-    pose = geom_pose(data, geom).inside(frame)
-    return [(shape, pose.position, pose.quaternion) for shape in _shapes(model, geom, meshes)]
+def solids(model: Any, geom: int, decompose: bool, max_vertices: int | None) -> list[Solid]:
+    """The primitives of one geom; a mesh is its hull or, with `decompose`, several pieces.
 
-
-def _shapes(model: Any, geom: int, meshes: Meshes) -> Iterator[Shape]:
+    Raises:
+        ValueError: for a mesh that spans no volume.
+    """
     kind = mujoco.mjtGeom(int(model.geom_type[geom])).name.removeprefix("mjGEOM_")
     if kind in FROM_SIZE:
-        yield FROM_SIZE[kind](model.geom_size[geom])
-        return
-    for found in _hulls(model, geom, meshes):
-        if found.remark:
-            meshes.cut.append(Element("hull", "geom", geom_label(model, geom), found.remark))
-        yield found.polytope
-
-
-def _hulls(model: Any, geom: int, meshes: Meshes) -> list[Hull]:
-    mesh = model.mesh(model.geom_dataid[geom])
-    first, count = int(mesh.vertadr[0]), int(mesh.vertnum[0])
-    vertices = model.mesh_vert[first : first + count]
-    if meshes.decompose:
-        face, faces = int(mesh.faceadr[0]), int(mesh.facenum[0])
-        triangles = model.mesh_face[face : face + faces]
-    else:
-        triangles = np.empty((0, 3), int)
-        vertices = vertices[_hull_vertices(model, mesh)]
+        return [Solid(FROM_SIZE[kind](model.geom_size[geom]), HERE)]
+    mesh = int(model.geom_dataid[geom])
+    # MuJoCo turns a mesh into its principal axes; faces and cuts are simpler as in the file.
+    moved = Pose(model.mesh_pos[mesh], Rotation.from_quat(model.mesh_quat[mesh], scalar_first=True))
+    vertices, faces = _vertices_and_faces(model, mesh, decompose)
+    vertices = moved.rotation.apply(vertices) + moved.position
     try:
-        return pieces(vertices, triangles, meshes.decompose, meshes.max_vertices)
+        hulls = pieces(vertices, faces, decompose, max_vertices)
     except ValueError as error:
-        raise ValueError(f"mesh {mesh.name!r}: {error}") from error
+        raise ValueError(f"mesh {model.mesh(mesh).name!r}: {error}") from error
+    return [Solid(hull.polytope, HERE.inside(moved), hull.remark) for hull in hulls]
 
 
-def _hull_vertices(model: Any, mesh: Any) -> np.ndarray | slice:
-    """Vertices of MuJoCo's own hull, which heeds the file's `maxhullvert`.
+def _vertices_and_faces(model: Any, mesh: int, whole: bool) -> tuple[np.ndarray, np.ndarray]:
+    """The whole mesh, or only the vertices of MuJoCo's own hull, which heeds `maxhullvert`.
 
     `mesh_graph` holds, from `graphadr` on: vertex count n, face count, n addresses, n indices.
     """
-    start = int(mesh.graphadr[0])
-    if start < 0:
-        return slice(None)
-    count = int(model.mesh_graph[start])
-    return model.mesh_graph[start + 2 + count : start + 2 + 2 * count]
+    first, count = model.mesh_vertadr[mesh], model.mesh_vertnum[mesh]
+    vertices = model.mesh_vert[first : first + count].astype(float)
+    first, count = model.mesh_faceadr[mesh], model.mesh_facenum[mesh]
+    faces = model.mesh_face[first : first + count]
+    start = int(model.mesh_graphadr[mesh])
+    if not whole and start >= 0:
+        count = int(model.mesh_graph[start])
+        vertices = vertices[model.mesh_graph[start + 2 + count : start + 2 + 2 * count]]
+    return vertices, faces

@@ -24,6 +24,11 @@ class Pose(NamedTuple):
         back = frame.rotation.inv()
         return Pose(back.apply(self.position - frame.position), back * self.rotation)
 
+    def place(self, inner: Pose) -> Pose:
+        """A pose given in this frame, where this frame is given."""
+        position = self.position + self.rotation.apply(inner.position)
+        return Pose(position, self.rotation * inner.rotation)
+
     @property
     def quaternion(self) -> np.ndarray:
         """Unit quaternion (w, x, y, z)."""
@@ -58,6 +63,11 @@ class Layout(NamedTuple):
 def body_pose(data: Any, body: int) -> Pose:
     """Frame of a body in the world."""
     return Pose(data.xpos[body], Rotation.from_quat(data.xquat[body], scalar_first=True))
+
+
+def inertial_pose(data: Any, body: int) -> Pose:
+    """Centre of mass and principal axes of a body in the world."""
+    return Pose(data.xipos[body], Rotation.from_matrix(data.ximat[body].reshape(3, 3)))
 
 
 def geom_pose(data: Any, geom: int) -> Pose:

@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from scipy.spatial.transform import Rotation
 
 from silico_py.body import Body
 from silico_py.models.compiling import Compiled, compile_model
 from silico_py.models.contacts import Contacts, contacts
 from silico_py.models.errors import Element, UnsupportedModelError, checked_ignore, report
-from silico_py.models.geoms import Meshes, Placed, placed
+from silico_py.models.geoms import Solid, solids
 from silico_py.models.hull import MAX_VERTICES, check_limit
-from silico_py.models.layout import WORLD, Layout, Pose, body_name, body_pose
+from silico_py.models.layout import (
+    WORLD,
+    Layout,
+    Pose,
+    body_name,
+    body_pose,
+    geom_label,
+    geom_pose,
+    inertial_pose,
+)
 from silico_py.models.optional import mujoco
 from silico_py.models.unsupported import unsupported
+from silico_py.primitives import Shape
 from silico_py.scene import Scene, State
+
+Shapes = dict[int, list[Solid]]
+Placed = tuple[Shape, np.ndarray, np.ndarray]
 
 
 def load_model(
@@ -68,9 +82,18 @@ def load_model(
     contact = contacts(compiled.model, layout)
     report(compiled.source, [*unsupported(compiled, layout), *contact.elements], ignored)
     _check_bodies(compiled, layout, contact)
-    meshes = Meshes(decompose, max_hull_vertices, [])
-    scene = _scene(compiled, layout, contact, meshes)
-    report(compiled.source, meshes.cut, ignored)
+    shapes = {
+        geom: solids(compiled.model, geom, decompose, max_hull_vertices)
+        for geom in [*chain(*contact.moving.values()), *contact.fixed]
+    }
+    cut = [
+        Element("hull", "geom", geom_label(compiled.model, geom), solid.remark)
+        for geom, found in shapes.items()
+        for solid in found
+        if solid.remark
+    ]
+    report(compiled.source, cut, ignored)
+    scene = _scene(compiled, layout, contact, shapes)
     return scene, _state(compiled, layout, scene)
 
 
@@ -89,13 +112,15 @@ def _check_bodies(compiled: Compiled, layout: Layout, contact: Contacts) -> None
         raise UnsupportedModelError(compiled.source, bare)
 
 
-def _scene(compiled: Compiled, layout: Layout, contact: Contacts, meshes: Meshes) -> Scene:
+def _scene(compiled: Compiled, layout: Layout, contact: Contacts, shapes: Shapes) -> Scene:
     model, data = compiled.model, compiled.data
     weightless = model.opt.disableflags & mujoco.mjtDisableBit.mjDSBL_GRAVITY
-    world = body_pose(data, WORLD)
     return Scene(
-        bodies=[_body(compiled, layout, contact, root, meshes) for root in layout.roots],
-        environment=_all_placed(compiled, contact.fixed, world, meshes),
+        bodies=[
+            _body(compiled, layout, root, {g: shapes[g] for g in contact.moving[root]})
+            for root in layout.roots
+        ],
+        environment=_placed(data, {g: shapes[g] for g in contact.fixed}, body_pose(data, WORLD)),
         timestep=model.opt.timestep,
         friction=contact.friction,
         gravity=np.zeros(3) if weightless else model.opt.gravity,
@@ -103,45 +128,38 @@ def _scene(compiled: Compiled, layout: Layout, contact: Contacts, meshes: Meshes
     )
 
 
-def _all_placed(
-    compiled: Compiled, geoms: Iterable[int], frame: Pose, meshes: Meshes
-) -> list[Placed]:
-    model, data = compiled.model, compiled.data
-    return [piece for geom in geoms for piece in placed(model, data, geom, frame, meshes)]
+def _placed(data: Any, shapes: Shapes, frame: Pose) -> list[Placed]:
+    """(shape, position, quaternion) in `frame`."""
+    placed = []
+    for geom, found in shapes.items():
+        for solid in found:
+            pose = geom_pose(data, geom).inside(frame).place(solid.pose)
+            placed.append((solid.shape, pose.position, pose.quaternion))
+    return placed
 
 
-def _body(compiled: Compiled, layout: Layout, contact: Contacts, root: int, meshes: Meshes) -> Body:
+def _body(compiled: Compiled, layout: Layout, root: int, shapes: Shapes) -> Body:
     frame = body_pose(compiled.data, root)
-    mass, center, inertia = _mass_properties(compiled, layout, root, frame)
-    return Body(
-        body_name(compiled.model, root),
-        _all_placed(compiled, contact.moving[root], frame, meshes),
-        mass=mass,
-        inertia=inertia,
-        center_of_mass=center,
-    )
+    members = np.flatnonzero(layout.of_body == root)
+    mass, center, inertia = _mass_properties(compiled, members, frame)
+    name = body_name(compiled.model, root)
+    placed = _placed(compiled.data, shapes, frame)
+    return Body(name, placed, mass=mass, inertia=inertia, center_of_mass=center)
 
 
 def _mass_properties(
-    compiled: Compiled, layout: Layout, root: int, frame: Pose
+    compiled: Compiled, members: np.ndarray, frame: Pose
 ) -> tuple[float, np.ndarray, np.ndarray]:
-    """Mass, centre of mass and inertia about it of all bodies welded to `root`, in `frame`."""
-    model, data = compiled.model, compiled.data
-    members = np.flatnonzero(layout.of_body == root)
-    masses = model.body_mass[members]
-    centers = np.array([_in_frame(data.xipos[b], frame) for b in members])
-    center = masses @ centers / masses.sum()
+    """Mass, centre of mass and inertia about it of bodies welded together, in `frame`."""
+    masses = compiled.model.body_mass[members]
+    poses = [inertial_pose(compiled.data, body).inside(frame) for body in members]
+    center = masses @ np.array([pose.position for pose in poses]) / masses.sum()
     inertia = np.zeros((3, 3))
-    for body, mass, offset in zip(members, masses, centers - center, strict=True):
-        axes = frame.rotation.inv() * Rotation.from_matrix(data.ximat[body].reshape(3, 3))
-        turned = axes.as_matrix()
-        inertia += turned @ np.diag(model.body_inertia[body]) @ turned.T
+    for body, mass, pose in zip(members, masses, poses, strict=True):
+        axes, offset = pose.rotation.as_matrix(), pose.position - center
+        inertia += axes @ np.diag(compiled.model.body_inertia[body]) @ axes.T
         inertia += mass * (offset @ offset * np.eye(3) - np.outer(offset, offset))
     return float(masses.sum()), center, inertia
-
-
-def _in_frame(point: np.ndarray, frame: Pose) -> np.ndarray:
-    return frame.rotation.inv().apply(point - frame.position)
 
 
 def _state(compiled: Compiled, layout: Layout, scene: Scene) -> State:

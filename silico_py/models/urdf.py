@@ -12,7 +12,6 @@ from xml.etree import ElementTree
 from silico_py.models.errors import Element
 from silico_py.models.mesh import read_mesh
 
-MUJOCO_READS = {".obj", ".stl", ".msh"}
 KNOWN_TAGS = {"link", "joint", "material", "mujoco"}
 
 
@@ -53,16 +52,13 @@ def extensions(text: str) -> tuple[Element, ...]:
 
 def _root_links(text: str) -> set[str]:
     robot = ElementTree.fromstring(text)
-    links = {link.get("name", "") for link in robot.iter("link")}
-    return links - {child.get("link", "") for child in robot.iter("child")}
+    links = {link.get("name", "") for link in robot.findall("link")}
+    return links - {child.get("link", "") for child in robot.findall("joint/child")}
 
 
 def _locate(mesh: Any, folder: Path) -> None:
-    path = find(mesh.file, folder)
-    if path.suffix.lower() in MUJOCO_READS:
-        mesh.file = str(path)
-        return
-    shape = read_mesh(path)
+    # trimesh reads what URDFs use and MuJoCo does not, such as Collada and ASCII STL.
+    shape = read_mesh(find(mesh.file, folder))
     mesh.file = ""
     mesh.uservert = shape.vertices.ravel()
     mesh.userface = shape.faces.ravel()
