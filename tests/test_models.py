@@ -1,6 +1,7 @@
 """Models in and out, against MuJoCo itself."""
 
 import dataclasses
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -72,13 +73,13 @@ def mass_matrix(body, orientation):
 def assert_same_bodies(model, data, scene, state):
     """Mass, centre of mass, inertia, pose and velocity of every free body."""
     matrix = np.zeros((model.nv, model.nv))
-    mujoco.mj_fullM(model, data, matrix)
+    for column, direction in zip(matrix, np.eye(model.nv), strict=True):
+        mujoco.mj_mulM(model, data, column, direction)
     assert 6 * len(scene.bodies) == model.nv
     for k, body in enumerate(scene.bodies):
-        dofs = slice(*model.body(body.name).dofadr, None)
-        dofs = slice(dofs.start or 0, (dofs.start or 0) + 6)
+        dofs = int(model.body(body.name).dofadr[0]) + np.arange(6)
         ours = mass_matrix(body, state.orientation[k])
-        theirs = matrix[dofs, dofs]
+        theirs = matrix[np.ix_(dofs, dofs)]
         np.testing.assert_allclose(ours, theirs, atol=1e-6 * np.abs(theirs).max())
         np.testing.assert_allclose(ours[3:, 3:], theirs[3:, 3:], rtol=1e-6, atol=1e-9)
         pose = data.body(body.name)
@@ -161,6 +162,13 @@ def test_pictures_are_left_out_and_friction_is_read():
     scene, _ = sp.load_model(HERE / "every_geom.xml")
     assert [type(f.shape).__name__ for f in scene.environment] == ["HalfSpace", "Box"]
     np.testing.assert_allclose(scene.friction, 0.6)
+
+
+def test_time_step_and_gravity_can_differ_from_the_numbers_in_the_file():
+    text = one_body(around='<option timestep="0.001"><flag gravity="disable"/></option>')
+    scene, _ = sp.load_model(text, timestep=0.02)
+    np.testing.assert_array_equal(scene.gravity, np.zeros(3))
+    assert float(scene.timestep) == 0.02
 
 
 def test_keyframes():
@@ -313,6 +321,14 @@ def test_solver_softness_is_warned_of():
         sp.load_model(text)
 
 
+def named(*names):
+    return sp.Scene([sp.Body(name, sp.Sphere(radius=0.1), mass=1.0) for name in names])
+
+
+def save(scene, state=None):
+    sp.save_model(scene, state or scene.state(), os.devnull)
+
+
 BAD = {
     "missing file": (FileNotFoundError, "nowhere.xml", lambda: sp.load_model("nowhere.xml")),
     "missing mesh file": (FileNotFoundError, "no.stl", lambda: sp.load_mesh("no.stl", 1.0)),
@@ -328,6 +344,8 @@ BAD = {
             one_body('<freejoint/><inertial pos="0 0 0" mass="1" diaginertia="1 1 1"/>')
         ),
     ),
+    "world": (ValueError, "rename", lambda: save(named("world"))),
+    "state": (ValueError, r"state: .*\(1, 3\)", lambda: save(named("a"), named("a", "b").state())),
     "hull": (
         ValueError,
         "max_hull_vertices",

@@ -40,7 +40,7 @@ LISTED = 10
 
 
 class ModelWarning(UserWarning):
-    """Something of a model has no counterpart here but does not change its rigid motion."""
+    """Something of a model is left out or approximated that a user may not miss."""
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,7 @@ def load_model(
     source: str | Path,
     ignore: str | Iterable[str] = (),
     *,
+    timestep: float | None = None,
     keyframe: str | None = None,
     decompose: bool = False,
     max_hull_vertices: int | None = MAX_VERTICES,
@@ -57,6 +58,7 @@ def load_model(
         source: path of the file, or the XML itself.
         ignore: kinds of elements to leave out instead of refusing them, such as `"joint"`
             (bodies are welded where they are at the start), or `"all"`.
+        timestep: [s]; the model's unless given.
         keyframe: name of the initial state; `home` if there is one, else the reference pose.
         decompose: cut meshes into convex pieces (needs the package coacd).
         max_hull_vertices: of each convex hull; those with more are cut, which is warned of.
@@ -72,8 +74,8 @@ def load_model(
         ImportError: without MuJoCo; install the extra `models`.
 
     Warns:
-        ModelWarning: for what is left out without a change of the rigid motion: sensors,
-            contact softness, extensions of other simulators, cut hulls.
+        ModelWarning: for sensors, softness of contacts and extensions of other simulators,
+            which are left out, and for hulls that were cut.
     """
     ignored = checked_ignore(ignore)
     check_limit(max_hull_vertices)
@@ -93,7 +95,7 @@ def load_model(
         if solid.remark
     ]
     report(compiled.source, cut, ignored)
-    scene = _scene(compiled, layout, contact, shapes)
+    scene = _scene(compiled, layout, contact, shapes, timestep)
     return scene, _state(compiled, layout, scene)
 
 
@@ -112,7 +114,13 @@ def _check_bodies(compiled: Compiled, layout: Layout, contact: Contacts) -> None
         raise UnsupportedModelError(compiled.source, bare)
 
 
-def _scene(compiled: Compiled, layout: Layout, contact: Contacts, shapes: Shapes) -> Scene:
+def _scene(
+    compiled: Compiled,
+    layout: Layout,
+    contact: Contacts,
+    shapes: Shapes,
+    timestep: float | None,
+) -> Scene:
     model, data = compiled.model, compiled.data
     weightless = model.opt.disableflags & mujoco.mjtDisableBit.mjDSBL_GRAVITY
     return Scene(
@@ -121,7 +129,7 @@ def _scene(compiled: Compiled, layout: Layout, contact: Contacts, shapes: Shapes
             for root in layout.roots
         ],
         environment=_placed(data, {g: shapes[g] for g in contact.fixed}, body_pose(data, WORLD)),
-        timestep=model.opt.timestep,
+        timestep=model.opt.timestep if timestep is None else timestep,
         friction=contact.friction,
         gravity=np.zeros(3) if weightless else model.opt.gravity,
         exclude=[(body_name(model, i), body_name(model, j)) for i, j in contact.exclude],

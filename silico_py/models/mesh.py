@@ -70,8 +70,9 @@ def read_mesh(path: Path) -> Any:
     """
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such mesh file")
+    load = trimesh.load
     try:
-        mesh = trimesh.load(path, force="mesh")
+        mesh = load(path, force="mesh")
     except Exception as error:  # each of its readers has its own
         raise ValueError(f"{path}: trimesh cannot read it: {error}") from error
     if not len(mesh.vertices):

@@ -41,8 +41,10 @@ def save_model(scene: Scene, state: State, path: str | Path) -> None:
         path: file to write, usually `.xml`.
 
     Raises:
-        ValueError: for an inertia that no rigid body has (MuJoCo refuses it).
+        ValueError: for a state that is not one of the scene's, or what MuJoCo refuses: a body
+            called `world`, an inertia that no rigid body has.
     """
+    _check(scene, state)
     writer = _Writer()
     writer.settings(scene)
     for fixture in scene.environment:
@@ -54,6 +56,14 @@ def save_model(scene: Scene, state: State, path: str | Path) -> None:
     writer.exclusions(scene.exclude)
     writer.keyframe(state)
     writer.write(Path(path))
+
+
+def _check(scene: Scene, state: State) -> None:
+    expected = (len(scene.bodies), 3)
+    if state.position.shape != expected:
+        raise ValueError(f"state: expected positions {expected}, got {state.position.shape}")
+    if "world" in {body.name for body in scene.bodies}:
+        raise ValueError("scene: MuJoCo keeps the name 'world' for itself; rename that body")
 
 
 class _Writer:
