@@ -38,10 +38,12 @@ def compile_model(source: str | Path, keyframe: str | None) -> Compiled:
     name, text, folder = _read(source)
     extensions: tuple[Element, ...] = ()
     try:
-        spec = mujoco.MjSpec.from_string(text) if folder is None else _from_file(source)
         if urdf.is_urdf(text):
-            urdf.complete(spec, text, folder or Path())
-            extensions = urdf.extensions(text)
+            spec, extensions = urdf.read(text, folder or Path())
+        elif folder is None:
+            spec = mujoco.MjSpec.from_string(text)
+        else:
+            spec = mujoco.MjSpec.from_file(str(Path(source).resolve()))
         model = spec.compile()
     except ValueError as error:
         raise ValueError(f"{name}: MuJoCo cannot compile it: {error}") from error
@@ -63,10 +65,6 @@ def _read(source: str | Path) -> tuple[str, str, Path | None]:
     if path.suffix == ".xacro":
         raise ValueError(f"{path}: a xacro file is a template; expand it to URDF with xacro first")
     return str(path), path.read_text(encoding="utf-8", errors="replace"), path.parent
-
-
-def _from_file(source: str | Path) -> Any:
-    return mujoco.MjSpec.from_file(str(Path(source).resolve()))
 
 
 def _keyframe(source: str, model: Any, wanted: str | None) -> int | None:
