@@ -36,9 +36,8 @@ def reference(path):
 
 def floating_reference():
     """MuJoCo's reading of the URDF, let loose; all inertias are explicit, so shapes may differ."""
-    spec = mujoco.MjSpec.from_string(
-        re.sub("<mesh .*?/>", '<sphere radius="1"/>', URDF.read_text())
-    )
+    text = re.sub("<mesh .*?/>", '<sphere radius="1"/>', URDF.read_text())
+    spec = mujoco.MjSpec.from_string(text)
     spec.body("base").add_freejoint()
     model = spec.compile()
     data = mujoco.MjData(model)
@@ -323,6 +322,12 @@ def test_each_kind_is_refused_and_can_be_ignored(kind):
     assert {element.kind for element in refused.value.elements} == {kind}
     scene, _ = sp.load_model(text, ignore=kind)
     assert [body.name for body in scene.bodies] == ["body"]
+
+
+def test_a_body_of_pictures_falls_through_the_floor_as_in_mujoco():
+    scene, _ = sp.load_model(one_body('<freejoint/><geom size="1" contype="0" conaffinity="0"/>'))
+    assert not scene.environment and not scene.pairs
+    np.testing.assert_allclose(scene.bodies[0].mass, 1000 * 4 / 3 * np.pi)
 
 
 def test_solver_softness_is_warned_of():

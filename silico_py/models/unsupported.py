@@ -22,6 +22,10 @@ LISTS = (
     ("plugin", "plugins"),
     ("sensor", "sensors"),
 )
+# Fields younger than the oldest MuJoCo that will do are read as zeros where they lack.
+FREE_JOINT_FIELDS = ("jnt_stiffness", "jnt_stiffnesspoly")
+FREE_DOF_FIELDS = ("dof_damping", "dof_dampingpoly", "dof_frictionloss", "dof_armature")
+GEOM_FIELDS = ("margin", "adhesion", "surfacevel")
 DEFAULT_SOLREF = (0.02, 1.0)
 DEFAULT_SOLIMP = (0.9, 0.95, 0.001, 0.5, 2.0)
 
@@ -59,6 +63,10 @@ def _joints(compiled: Compiled) -> Iterator[Element]:
         yield Element("joint", "joint", _joint_label(model, j), remark)
 
 
+def _field(model: Any, name: str, length: int) -> np.ndarray:
+    return getattr(model, name, np.zeros(length))
+
+
 def _joint_label(model: Any, joint: int) -> str:
     name = model.joint(joint).name
     return repr(name) if name else f"#{joint}"
@@ -67,15 +75,16 @@ def _joint_label(model: Any, joint: int) -> str:
 def _free_joints(model: Any) -> Iterator[Element]:
     for j in np.flatnonzero(model.jnt_type == int(mujoco.mjtJoint.mjJNT_FREE)):
         dofs = slice(model.jnt_dofadr[j], model.jnt_dofadr[j] + 6)
-        forces = {
-            "stiffness": model.jnt_stiffness[j],
-            "damping": model.dof_damping[dofs],
-            "frictionloss": model.dof_frictionloss[dofs],
-            "armature": model.dof_armature[dofs],
-        }
-        present = [name for name, value in forces.items() if np.any(value)]
+        rows: dict[str, Any] = dict.fromkeys(FREE_JOINT_FIELDS, j)
+        rows |= dict.fromkeys(FREE_DOF_FIELDS, dofs)
+        present = [
+            field.partition("_")[2]
+            for field, row in rows.items()
+            if np.any(_field(model, field, model.nv)[row])
+        ]
         if present:
-            yield Element("damping", "joint", _joint_label(model, j), "free, " + ", ".join(present))
+            remark = "free, with " + ", ".join(present)
+            yield Element("damping", "joint", _joint_label(model, int(j)), remark)
 
 
 def _bodies(model: Any, layout: Layout) -> Iterator[Element]:
@@ -118,9 +127,8 @@ def _geom_remarks(model: Any, g: int) -> Iterator[tuple[str, str]]:
     for kind in ("hfield", "sdf"):
         if model.geom_type[g] == getattr(mujoco.mjtGeom, f"mjGEOM_{kind.upper()}"):
             yield kind, kind
-    for kind in ("margin", "adhesion", "surfacevel"):
-        # The last two are younger than the oldest MuJoCo that will do.
-        value = getattr(model, f"geom_{kind}", np.zeros(model.ngeom))[g]
+    for kind in GEOM_FIELDS:
+        value = _field(model, f"geom_{kind}", model.ngeom)[g]
         if np.any(value):
             yield kind, f"{kind} {value}"
     if model.geom_condim[g] > 3:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -102,9 +101,9 @@ def find(address: str, folders: list[Path]) -> Path:
 
 
 def _candidates(address: str, folder: Path) -> Iterator[Path]:
-    scheme, path = re.fullmatch(r"(?:(\w+)://)?(.*)", address, re.DOTALL).groups()
+    scheme, _, path = address.rpartition("://")
     yield folder / path
-    if scheme in (None, "file"):
+    if scheme in ("", "file") or not path:
         return
     package, *inside = Path(path).parts
     for above in (folder, *folder.parents):
