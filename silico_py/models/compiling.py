@@ -32,8 +32,8 @@ def compile_model(source: str | Path, keyframe: str | None) -> Compiled:
     """Compile MJCF or URDF.
 
     Raises:
-        FileNotFoundError: for a model or mesh file that is not there.
-        ValueError: for XML that MuJoCo refuses, with its message, or an unknown keyframe.
+        FileNotFoundError: for a model, or a mesh of a URDF, that is not there.
+        ValueError: for what MuJoCo refuses, with its message, or an unknown keyframe.
     """
     name, text, folder = _read(source)
     extensions: tuple[Element, ...] = ()

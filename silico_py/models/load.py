@@ -69,8 +69,9 @@ def load_model(
 
     Raises:
         UnsupportedModelError: naming every element that a scene cannot represent.
-        FileNotFoundError: for a model or mesh file that is not there.
-        ValueError: for XML that MuJoCo refuses, an unknown keyframe or kind to ignore.
+        FileNotFoundError: for a model, or a mesh of a URDF, that is not there.
+        ValueError: for what MuJoCo refuses, with its message; an unknown keyframe or kind to
+            ignore.
         ImportError: without MuJoCo; install the extra `models`.
 
     Warns:
