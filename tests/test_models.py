@@ -389,6 +389,19 @@ def test_import_leaves_mujoco_alone():
     subprocess.run([sys.executable, "-c", code], check=True, cwd=HERE.parents[1])
 
 
+@pytest.mark.parametrize(
+    ("library", "call"),
+    [
+        ("mujoco", lambda: sp.load_model(HERE / "slide.xml")),
+        ("trimesh", lambda: sp.load_mesh(HERE / "meshes" / "wedge.obj", mass=1.0)),
+    ],
+)
+def test_a_missing_library_says_what_to_install(library, call, monkeypatch):
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(ImportError, match=rf"{library} is not installed.*silico-py\[models\]"):
+        call()
+
+
 def simulate(scene, state, steps):
     states = jax.jit(lambda: sp.rollout(scene, state, steps))()
     assert states.info.converged.all()
