@@ -79,6 +79,22 @@ def demo(out: Folder = Path("out"), frequency: Frequency = 100.0) -> None:
         raise typer.Exit(1)
 
 
+@app.command()
+def study(
+    out: Folder = Path("out/study"),
+    quick: Annotated[bool, typer.Option("--quick", help="A few runs of each case.")] = False,
+    other: Annotated[list[str] | None, typer.Option(help="Another shape or scene, too.")] = None,
+) -> None:
+    """Single-level against bilevel: the paper's three experiments, tables and figures."""
+    from silico_py.study import study as run_study
+
+    jax.config.update("jax_enable_x64", True)
+    try:
+        run_study(out, quick, other or ())
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
 def _check_frequency(frequency: float) -> None:
     if not 0 < frequency < float("inf"):
         raise typer.BadParameter(f"--frequency: must be positive and finite, got {frequency}")

@@ -198,9 +198,15 @@ def _point_below(a: Piece, ground: Piece) -> Float[Array, "3"]:
 
 
 class Optimum(NamedTuple):
-    """Solution of a collision program, dimensionless but for the point."""
+    """Solution of a collision program, dimensionless but for the point.
+
+    `alpha` and `value` are the same number. The derivatives of `alpha` are implicit, those of
+    `value` are of the Lagrangian at fixed unknowns (eq. 15 of the single-level paper): they
+    need no linear solve and agree up to the relaxation.
+    """
 
     alpha: Float[Array, ""]
+    value: Float[Array, ""]
     point: Float[Array, "3"]  # world [m]
     normal: Float[Array, "3"]  # N = d alpha / d x_a in units of 1 / length
     converged: Bool[Array, ""]
@@ -209,11 +215,7 @@ class Optimum(NamedTuple):
 def solve_collision(
     a: Piece, b: Piece, length: Float[Array, ""], relaxation: float, max_iterations: int
 ) -> Optimum:
-    """Solve the program of two placed pieces; differentiable to any order.
-
-    The derivative of alpha is that of the Lagrangian at fixed unknowns (eq. 15 of the
-    single-level paper) and costs no linear solve; those of point and normal are implicit.
-    """
+    """Solve the program of two placed pieces; differentiable to any order."""
     start = jax.lax.stop_gradient(central_start(a, b))
     problem, variables = _program(a, b, length, start)
     rho = jnp.asarray(relaxation, variables.y.dtype)
@@ -222,8 +224,8 @@ def solve_collision(
     w = implicit(problem, solution.variables, rho)
     primal, dual_a, dual_b = _unpacked(w, a, start.primal.point, length)
     rows = conditions(a, b, length, primal, dual_a, dual_b)
-    alpha = _optimal_value(problem, solution.variables, rho)
-    return Optimum(alpha, primal.point, rows.normal_a, solution.converged)
+    value = _optimal_value(problem, solution.variables, rho)
+    return Optimum(primal.alpha, value, primal.point, rows.normal_a, solution.converged)
 
 
 def _optimal_value(problem: Problem, w: Variables, rho: Float[Array, ""]) -> Float[Array, ""]:
@@ -290,7 +292,7 @@ def collide(
     length = pair_length(shape_a, shape_b)
     found = solve_collision(a, b, length, relaxation, max_iterations)
     normal = found.normal / jnp.linalg.norm(found.normal)
-    return Collision(found.alpha, found.point, normal, found.converged)
+    return Collision(found.value, found.point, normal, found.converged)
 
 
 def _place(name: str, shape: ConvexShape, pose: tuple[Any, Any]) -> Piece:

@@ -46,7 +46,8 @@ class Scene:
 
     Args:
         bodies: the moving bodies; names must differ.
-        environment: fixed shapes, each a primitive or (primitive, position, orientation).
+        environment: fixed shapes, each a primitive, (primitive, position, orientation) or a
+            `Fixture`; a scene can be changed with `dataclasses.replace`.
         timestep: h [s].
         friction: Coulomb coefficient of every contact.
         gravity: (3,) world [m/s^2].
@@ -66,7 +67,7 @@ class Scene:
     def __init__(
         self,
         bodies: Iterable[Body],
-        environment: Iterable[Shape | tuple[Shape, Any, Any]] = (),
+        environment: Iterable[Shape | Fixture | tuple[Shape, Any, Any]] = (),
         timestep: float = 0.01,
         friction: float = 0.5,
         gravity: Any = (0.0, 0.0, -9.81),
@@ -149,7 +150,9 @@ def _excluded(pair: tuple[str, str], names: set[str]) -> frozenset[str]:
     return frozenset(pair)
 
 
-def _fixtures(entry: Shape | tuple[Shape, Any, Any]) -> list[Fixture]:
+def _fixtures(entry: Shape | Fixture | tuple[Shape, Any, Any]) -> list[Fixture]:
+    if isinstance(entry, Fixture):
+        return [entry]
     if isinstance(entry, Shape):
         entry = (entry, (0.0, 0.0, 0.0), IDENTITY)
     if not (isinstance(entry, tuple | list) and len(entry) == 3 and isinstance(entry[0], Shape)):

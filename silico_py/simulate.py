@@ -98,11 +98,15 @@ def step(
     dtype = state.position.dtype
     options.check_precision(dtype)
     motions = motions_of(scene, state, control)
-    formulation = options.formulation
     relaxation = jnp.asarray(options.relaxation, dtype)
-    problem, start, batches = assemble(scene, motions, relaxation, formulation)
-    solution = _solve(problem, start, options)
-    info = _info(batches, solution, formulation)
+    problem, start, batches = assemble(scene, motions, relaxation, options.formulation)
+    if options.gradient_relaxation is None:
+        solution = search(problem, start, relaxation, options)
+        variables = implicit(problem, solution.variables, relaxation)
+    else:
+        solution, variables = _smoothed(scene, motions, relaxation, options)
+    solution = solution._replace(variables=variables)
+    info = _info(batches, solution, options.formulation)
     return next_state(motions, arms(scene), solution.variables.y), info
 
 
@@ -133,20 +137,21 @@ def rollout(
     return jax.lax.scan(advance, state, inputs, length=length)[1]
 
 
-def _solve(problem: Problem, start: Variables, options: SolverOptions) -> Solution:
-    """Solve a step; the search is not differentiated, the solution is (implicitly)."""
-    dtype = start.y.dtype
-    relaxation = jnp.asarray(options.relaxation, dtype)
-    if options.gradient_relaxation is None:
-        solution, point = search(problem, start, relaxation, options), None
-    else:
-        # One program for both relaxations.
-        both = jnp.stack([relaxation, jnp.asarray(options.gradient_relaxation, dtype)])
-        found = jax.lax.map(lambda rho: search(problem, start, rho, options), both)
-        solution, point = (jax.tree.map(lambda v, k=k: v[k], found) for k in (0, 1))
-        point = point.variables
-    variables = implicit(problem, solution.variables, relaxation, point)
-    return solution._replace(variables=variables)
+def _smoothed(
+    scene: Scene, motions: Motion, relaxation: Float[Array, ""], options: SolverOptions
+) -> tuple[Solution, Variables]:
+    """The solution, and its variables with the derivatives of a larger relaxation."""
+    smooth = jnp.asarray(options.gradient_relaxation, relaxation.dtype)
+
+    def solved(rho: Float[Array, ""]) -> Solution:
+        problem, start, _ = assemble(scene, motions, rho, options.formulation)
+        return search(problem, start, rho, options)
+
+    # One program for both relaxations.
+    found = jax.lax.map(solved, jax.lax.stop_gradient(jnp.stack([relaxation, smooth])))
+    solution, point = (jax.tree.map(lambda v, k=k: v[k], found) for k in (0, 1))
+    problem, _, _ = assemble(scene, motions, smooth, options.formulation)
+    return solution, implicit(problem, solution.variables, smooth, point.variables)
 
 
 def search(

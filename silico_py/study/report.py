@@ -1,0 +1,109 @@
+"""Tables and figures of the study."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+from rich.table import Table
+
+from silico_py.options import METHODS
+
+Row = dict[str, Any]
+# Totals that the paper prints for its Fig. 9 and 10.
+PAPER = {
+    "single-level": "1 of 3,600 failed, momentum 6.4e-7 at 10 Hz and 1e-6",
+    "bilevel": "50-90 % failed, violation up to 0.15, momentum up to 0.22",
+}
+
+
+def save_rows(rows: list[Row], path: Path) -> None:
+    """Rows as json and csv side by side."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.with_suffix(".json").write_text(json.dumps(rows, indent=1))
+    with path.with_suffix(".csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]) if rows else [])
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def load_rows(path: Path) -> list[Row]:
+    """Rows that an earlier, perhaps interrupted, run has saved."""
+    file = path.with_suffix(".json")
+    return json.loads(file.read_text()) if file.exists() else []
+
+
+def summary(title: str, rows: list[Row]) -> Table:
+    """One line a method."""
+    heads = ("method", "runs", "failed", "iterations", "violation / rho", "momentum", "paper")
+    table = Table(*heads, title=title)
+    for method in METHODS:
+        own = [row for row in rows if row["method"] == method]
+        if not own:
+            continue
+        runs, failed = (sum(row[k] for row in own) for k in ("runs", "failed"))
+        table.add_row(
+            method,
+            str(runs),
+            f"{failed} ({100 * failed / runs:.1f} %)",
+            f"{np.mean([row['iterations'] for row in own]):.1f}",
+            f"{max(row['violation'] / row['relaxation'] for row in own):.2g}",
+            f"{max(row['linear momentum'] for row in own):.1e}",
+            PAPER[method],
+        )
+    return table
+
+
+def grids(title: str, rows: list[Row], fields: dict[str, str], path: Path) -> Path:
+    """Fig. 9 and 10: a grid of frequency and relaxation for each field and method."""
+    figure, axes = plt.subplots(
+        len(METHODS), len(fields), figsize=(4.6 * len(fields), 7), squeeze=False, layout="tight"
+    )
+    for line, method in zip(axes, METHODS, strict=True):
+        for axis, (field, style) in zip(line, fields.items(), strict=True):
+            _grid(axis, [row for row in rows if row["method"] == method], field, style)
+            axis.set_title(f"{method}: {field}")
+    figure.suptitle(title)
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+    return path
+
+
+def _grid(axis: Any, rows: list[Row], field: str, style: str) -> None:
+    frequencies = sorted({row["frequency"] for row in rows})
+    relaxations = sorted({row["relaxation"] for row in rows}, reverse=True)
+    values = np.full((len(relaxations), len(frequencies)), np.nan)
+    for row in rows:
+        at = relaxations.index(row["relaxation"]), frequencies.index(row["frequency"])
+        values[at] = row[field]
+    shown = np.log10(np.maximum(values, 1e-12)) if "e" in style else values
+    axis.imshow(shown, cmap="viridis_r", aspect="auto")
+    for (i, j), value in np.ndenumerate(values):
+        box = {"facecolor": "white", "alpha": 0.7, "linewidth": 0, "pad": 1}
+        axis.text(j, i, format(value, style), ha="center", va="center", fontsize=7, bbox=box)
+    axis.set_xticks(range(len(frequencies)), [str(f) for f in frequencies])
+    axis.set_yticks(range(len(relaxations)), [f"{rho:g}" for rho in relaxations])
+    axis.set_xlabel("Hz")
+    axis.set_ylabel("relaxation")
+
+
+def histogram(times: dict[str, list[float]], ratio: float, path: Path) -> Path:
+    """Fig. 11: time of a step, both methods."""
+    figure, axis = plt.subplots(figsize=(7, 4), layout="tight")
+    both = np.concatenate(list(times.values()))
+    bins = np.geomspace(both.min(), both.max(), 60)
+    for method, values in times.items():
+        axis.hist(values, bins=bins, alpha=0.7, label=f"{method}, mean {np.mean(values):.0f} us")
+    axis.set(xscale="log", xlabel="time of a step [us]", ylabel="chunks of 20 steps")
+    axis.set_title(f"ratio of means {ratio:.1f} (paper: 30)")
+    axis.legend()
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+    return path
