@@ -1,0 +1,109 @@
+"""The collision program of two convex shapes, modelled in cvxpy and solved by a conic solver.
+
+Source: single-level contact simulation, eq. 14.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from silico_py.primitives import ConvexShape
+from silico_py.reference.certificate import Placed, Pose, bound
+from silico_py.reference.sets import cp, scaled_set
+
+TOLERANCES = {
+    "CLARABEL": dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas", "tol_ktratio"), 1e-11),
+    "ECOS": dict.fromkeys(("abstol", "reltol", "feastol"), 1e-11),
+}
+
+
+class Collision(NamedTuple):
+    """Result of `collide`.
+
+    Attributes:
+        alpha: smallest scaling of both shapes at which they share a point.
+        point: (3,) such a point, world [m]; where faces meet it is one of many.
+        normal: (3,) unit vector from b to a, from the duals of the program; without
+            meaning where alpha is 0.
+        gap: alpha less the lower bound that `normal` proves in closed form.
+    """
+
+    alpha: float
+    point: np.ndarray
+    normal: np.ndarray
+    gap: float
+
+
+def collide(
+    shape_a: ConvexShape,
+    pose_a: Pose,
+    shape_b: ConvexShape,
+    pose_b: Pose,
+    solver: str = "CLARABEL",
+) -> Collision:
+    """Minimise alpha >= 0 over a point of both scaled shapes.
+
+    Args:
+        shape_a, shape_b: convex primitives; at most one half-space.
+        pose_a, pose_b: (position (3,) [m], orientation (4,) unit quaternion wxyz).
+        solver: "CLARABEL" or "ECOS".
+
+    Raises:
+        ValueError: for two half-spaces, or a solver that is unknown or not installed.
+        TypeError: for shapes that are not convex primitives.
+        RuntimeError: if the solver returns no solution.
+    """
+    if not (shape_a.scaled or shape_b.scaled):
+        raise ValueError("shape_b: two half-spaces have no collision program")
+    a, b = Placed.at(shape_a, pose_a), Placed.at(shape_b, pose_b)
+    alpha, point, local = cp.Variable(nonneg=True), cp.Variable(3), cp.Variable(3)
+    # Measured from body a: far from the world's origin no digits are lost. Its frame has a
+    # variable of its own because the dual of this equation is d alpha / d x_a.
+    place = local == a.turn.T @ point
+    inside_b = scaled_set(shape_b, b.turn.T @ (point + a.position - b.position), alpha)
+    _solve(alpha, [place, *scaled_set(shape_a, local, alpha), *inside_b], solver)
+    normal = _unit(a.turn @ place.dual_value)
+    found = float(alpha.value)
+    return Collision(found, a.position + point.value, normal, found - bound(a, b, normal))
+
+
+def gauge(shape: ConvexShape, pose: Pose, point: Any, solver: str = "CLARABEL") -> float:
+    """Smallest alpha >= 0 at which the scaled shape holds a world point (3,) [m].
+
+    Raises:
+        ValueError: for a half-space, which does not scale, or an unknown solver.
+        TypeError: for shapes that are not convex primitives.
+        RuntimeError: if the solver returns no solution.
+    """
+    if isinstance(shape, ConvexShape) and not shape.scaled:
+        raise ValueError("shape: a half-space does not scale, so it has no gauge")
+    placed = Placed.at(shape, pose)
+    alpha, local = cp.Variable(nonneg=True), cp.Variable(3)
+    place = local == placed.turn.T @ (np.asarray(point, float) - placed.position)
+    _solve(alpha, [place, *scaled_set(shape, local, alpha)], solver)
+    return float(alpha.value)
+
+
+def _solve(alpha: cp.Variable, constraints: list, solver: str) -> None:
+    """Minimise alpha; the variables and constraints then carry the solution."""
+    available = [name for name in TOLERANCES if name in cp.installed_solvers()]
+    if solver not in available:
+        raise ValueError(f"solver: expected one of {available} (installed), got {solver!r}")
+    problem = cp.Problem(cp.Minimize(alpha), constraints)
+    with warnings.catch_warnings():
+        # The tolerances ask for the last digits; whether they were reached, the gap tells.
+        warnings.filterwarnings("ignore", message="Solution may be inaccurate")
+        try:
+            problem.solve(solver=solver, **TOLERANCES[solver])
+        except cp.SolverError as error:
+            raise RuntimeError(f"{solver} failed on the collision program") from error
+    if alpha.value is None:
+        raise RuntimeError(f"{solver} found no solution: {problem.status}")
+
+
+def _unit(vector: np.ndarray) -> np.ndarray:
+    size = np.linalg.norm(vector)
+    return vector / size if size > 0 else vector
