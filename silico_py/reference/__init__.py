@@ -10,3 +10,6 @@ from silico_py.reference.certificate import certified_bound as certified_bound
 from silico_py.reference.collision import Collision as Collision
 from silico_py.reference.collision import collide as collide
 from silico_py.reference.collision import gauge as gauge
+from silico_py.reference.report import Condition as Condition
+from silico_py.reference.report import StepReport as StepReport
+from silico_py.reference.step import check_step as check_step

@@ -11,14 +11,13 @@ without solving anything.
 
 from __future__ import annotations
 
-from functools import singledispatch
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.spatial import HalfspaceIntersection
 from scipy.spatial.transform import Rotation
 
-from silico_py import primitives
+from silico_py.primitives import ConvexShape
+from silico_py.reference.geometry import center, reach
 
 Pose = tuple[Any, Any]
 
@@ -32,14 +31,14 @@ class Placed(NamedTuple):
         turn: (3, 3) from its frame to the world.
     """
 
-    shape: primitives.ConvexShape
+    shape: ConvexShape
     position: np.ndarray
     turn: np.ndarray
 
     @classmethod
-    def at(cls, shape: primitives.ConvexShape, pose: Pose) -> Placed:
+    def at(cls, shape: ConvexShape, pose: Pose) -> Placed:
         """Place a shape at (position, unit quaternion wxyz)."""
-        position, orientation = (np.asarray(part, float) for part in pose)
+        position, orientation = (np.array(part, float) for part in pose)
         turn = Rotation.from_quat(orientation, scalar_first=True).as_matrix()
         return cls(shape, position, turn)
 
@@ -58,89 +57,19 @@ class Placed(NamedTuple):
         return normal, float(self.shape.offset) + normal @ self.position
 
 
-@singledispatch
-def reach(shape: Any, d: np.ndarray) -> float:
-    """Largest d.(x - center) over the shape, both in its frame [m].
-
-    Raises:
-        TypeError: for a half-space, which reaches infinitely far, and for non-convex shapes.
-    """
-    raise TypeError(f"shape: expected a bounded convex primitive, got {type(shape).__name__}")
+def check_convex(name: str, shape: Any) -> None:
+    """Refuse what is not a convex primitive."""
+    if not isinstance(shape, ConvexShape):
+        kind = type(shape).__name__
+        raise TypeError(f"{name}: expected a convex primitive, got {kind}; take its pieces")
 
 
-@reach.register
-def _(shape: primitives.Box, d: np.ndarray) -> float:
-    return np.asarray(shape.half_extents, float) @ np.abs(d)
-
-
-@reach.register
-def _(shape: primitives.Polytope, d: np.ndarray) -> float:
-    return np.max(corners(shape) @ d)
-
-
-@reach.register
-def _(shape: primitives.PaddedPolytope, d: np.ndarray) -> float:
-    return reach(shape.core, d) + float(shape.radius) * np.linalg.norm(d)
-
-
-@reach.register
-def _(shape: primitives.Sphere, d: np.ndarray) -> float:
-    return float(shape.radius) * np.linalg.norm(d)
-
-
-@reach.register
-def _(shape: primitives.Ellipsoid, d: np.ndarray) -> float:
-    return np.linalg.norm(np.asarray(shape.radii, float) * d)
-
-
-@reach.register
-def _(shape: primitives.Capsule, d: np.ndarray) -> float:
-    return float(shape.radius) * np.linalg.norm(d) + float(shape.length) / 2 * abs(d[2])
-
-
-@reach.register
-def _(shape: primitives.Cylinder, d: np.ndarray) -> float:
-    return float(shape.radius) * np.hypot(d[0], d[1]) + float(shape.length) / 2 * abs(d[2])
-
-
-@reach.register
-def _(shape: primitives.Cone, d: np.ndarray) -> float:
-    height = float(shape.height)
-    rim = float(shape.radius) * np.hypot(d[0], d[1]) - height / 4 * d[2]
-    return max(0.75 * height * d[2], rim)
-
-
-@reach.register
-def _(shape: primitives.MinkowskiSum, d: np.ndarray) -> float:
-    return reach(shape.first, d) + reach(shape.second, d)
-
-
-@singledispatch
-def center(shape: Any) -> np.ndarray:
-    """Centre of the scaling by alpha, in the frame of the shape [m]."""
-    return np.zeros(3)
-
-
-@center.register
-def _(shape: primitives.Polytope) -> np.ndarray:
-    return np.asarray(shape.reference, float)
-
-
-@center.register
-def _(shape: primitives.PaddedPolytope) -> np.ndarray:
-    return center(shape.core)
-
-
-@center.register
-def _(shape: primitives.MinkowskiSum) -> np.ndarray:
-    return center(shape.first) + center(shape.second)
-
-
-def corners(shape: primitives.Polytope) -> np.ndarray:
-    """(n, 3) corners of A x <= b from its centre, by qhull [m]."""
-    A, b, middle = np.asarray(shape.A, float), np.asarray(shape.b, float), center(shape)
-    rows = np.column_stack([A, A @ middle - b])
-    return HalfspaceIntersection(rows, np.zeros(3)).intersections
+def check_pair(shape_a: Any, shape_b: Any) -> None:
+    """Refuse shapes that have no collision program."""
+    check_convex("shape_a", shape_a)
+    check_convex("shape_b", shape_b)
+    if not (shape_a.scaled or shape_b.scaled):
+        raise ValueError("shape_b: two half-spaces have no collision program")
 
 
 def sensitivity(a: Placed, b: Placed, normal: np.ndarray) -> float:
@@ -150,9 +79,9 @@ def sensitivity(a: Placed, b: Placed, normal: np.ndarray) -> float:
 
 
 def certified_bound(
-    shape_a: primitives.ConvexShape,
+    shape_a: ConvexShape,
     pose_a: Pose,
-    shape_b: primitives.ConvexShape,
+    shape_b: ConvexShape,
     pose_b: Pose,
     normal: Any,
 ) -> float:
@@ -164,7 +93,12 @@ def certified_bound(
         shape_a, shape_b: convex primitives; at most one half-space.
         pose_a, pose_b: (position (3,) [m], orientation (4,) unit quaternion wxyz).
         normal: (3,) from b to a, of any length, world.
+
+    Raises:
+        ValueError: for two half-spaces.
+        TypeError: for shapes that are not convex primitives.
     """
+    check_pair(shape_a, shape_b)
     a, b = Placed.at(shape_a, pose_a), Placed.at(shape_b, pose_b)
     return bound(a, b, np.asarray(normal, float))
 

@@ -6,12 +6,13 @@ Source: single-level contact simulation, eq. 14.
 from __future__ import annotations
 
 import warnings
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from silico_py.primitives import ConvexShape
-from silico_py.reference.certificate import Placed, Pose, bound
+from silico_py.reference.certificate import Placed, Pose, bound, check_convex, check_pair
 from silico_py.reference.sets import cp, scaled_set
 
 TOLERANCES = {
@@ -56,15 +57,18 @@ def collide(
         TypeError: for shapes that are not convex primitives.
         RuntimeError: if the solver returns no solution.
     """
-    if not (shape_a.scaled or shape_b.scaled):
-        raise ValueError("shape_b: two half-spaces have no collision program")
-    a, b = Placed.at(shape_a, pose_a), Placed.at(shape_b, pose_b)
+    check_pair(shape_a, shape_b)
+    return solve_pair(Placed.at(shape_a, pose_a), Placed.at(shape_b, pose_b), solver)
+
+
+def solve_pair(a: Placed, b: Placed, solver: str = "CLARABEL") -> Collision:
+    """As `collide`, of placed shapes."""
     alpha, point, local = cp.Variable(nonneg=True), cp.Variable(3), cp.Variable(3)
     # Measured from body a: far from the world's origin no digits are lost. Its frame has a
     # variable of its own because the dual of this equation is d alpha / d x_a.
     place = local == a.turn.T @ point
-    inside_b = scaled_set(shape_b, b.turn.T @ (point + a.position - b.position), alpha)
-    _solve(alpha, [place, *scaled_set(shape_a, local, alpha), *inside_b], solver)
+    inside_b = scaled_set(b.shape, b.turn.T @ (point + a.position - b.position), alpha)
+    _solve(alpha, [place, *scaled_set(a.shape, local, alpha), *inside_b], solver)
     normal = _unit(a.turn @ place.dual_value)
     found = float(alpha.value)
     return Collision(found, a.position + point.value, normal, found - bound(a, b, normal))
@@ -78,20 +82,30 @@ def gauge(shape: ConvexShape, pose: Pose, point: Any, solver: str = "CLARABEL") 
         TypeError: for shapes that are not convex primitives.
         RuntimeError: if the solver returns no solution.
     """
-    if isinstance(shape, ConvexShape) and not shape.scaled:
+    check_convex("shape", shape)
+    if not shape.scaled:
         raise ValueError("shape: a half-space does not scale, so it has no gauge")
-    placed = Placed.at(shape, pose)
+    return gauge_placed(Placed.at(shape, pose), np.asarray(point, float), solver)
+
+
+def gauge_placed(placed: Placed, point: np.ndarray, solver: str = "CLARABEL") -> float:
+    """As `gauge`, of a placed shape."""
     alpha, local = cp.Variable(nonneg=True), cp.Variable(3)
-    place = local == placed.turn.T @ (np.asarray(point, float) - placed.position)
-    _solve(alpha, [place, *scaled_set(shape, local, alpha)], solver)
+    place = local == placed.turn.T @ (point - placed.position)
+    _solve(alpha, [place, *scaled_set(placed.shape, local, alpha)], solver)
     return float(alpha.value)
+
+
+@cache
+def solvers() -> tuple[str, ...]:
+    """Those of CLARABEL and ECOS that are installed (ECOS needs Python below 3.13)."""
+    return tuple(name for name in TOLERANCES if name in cp.installed_solvers())
 
 
 def _solve(alpha: cp.Variable, constraints: list, solver: str) -> None:
     """Minimise alpha; the variables and constraints then carry the solution."""
-    available = [name for name in TOLERANCES if name in cp.installed_solvers()]
-    if solver not in available:
-        raise ValueError(f"solver: expected one of {available} (installed), got {solver!r}")
+    if solver not in solvers():
+        raise ValueError(f"solver: expected one of {solvers()} (installed), got {solver!r}")
     problem = cp.Problem(cp.Minimize(alpha), constraints)
     with warnings.catch_warnings():
         # The tolerances ask for the last digits; whether they were reached, the gap tells.

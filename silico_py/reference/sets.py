@@ -75,15 +75,15 @@ def _(shape: primitives.Ellipsoid, x: cp.Expression, alpha: cp.Expression) -> Co
 
 @scaled_set.register
 def _(shape: primitives.Capsule, x: cp.Expression, alpha: cp.Expression) -> Constraints:
-    height = cp.Variable()
-    ends = cp.abs(height) <= alpha * number(shape.length) / 2
-    return [ends, cp.SOC(alpha * number(shape.radius), x - cp.hstack([0, 0, height]))]
+    half, height = alpha * number(shape.length) / 2, cp.Variable()
+    ball = cp.SOC(alpha * number(shape.radius), x - height * np.array([0.0, 0.0, 1.0]))
+    return [height <= half, -height <= half, ball]
 
 
 @scaled_set.register
 def _(shape: primitives.Cylinder, x: cp.Expression, alpha: cp.Expression) -> Constraints:
-    ends = cp.abs(x[2]) <= alpha * number(shape.length) / 2
-    return [ends, cp.SOC(alpha * number(shape.radius), x[:2])]
+    half = alpha * number(shape.length) / 2
+    return [x[2] <= half, -x[2] <= half, cp.SOC(alpha * number(shape.radius), x[:2])]
 
 
 @scaled_set.register
@@ -97,3 +97,9 @@ def _(shape: primitives.Cone, x: cp.Expression, alpha: cp.Expression) -> Constra
 def _(shape: primitives.MinkowskiSum, x: cp.Expression, alpha: cp.Expression) -> Constraints:
     part = cp.Variable(3)
     return scaled_set(shape.first, part, alpha) + scaled_set(shape.second, x - part, alpha)
+
+
+def degree(shape: Any) -> int:
+    """Number of rows and second-order cones in the definition of the set."""
+    constraints = scaled_set(shape, cp.Variable(3), cp.Variable())
+    return sum(1 if isinstance(c, cp.SOC) else c.size for c in constraints)
