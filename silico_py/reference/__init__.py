@@ -12,4 +12,8 @@ from silico_py.reference.collision import collide as collide
 from silico_py.reference.collision import gauge as gauge
 from silico_py.reference.report import Condition as Condition
 from silico_py.reference.report import StepReport as StepReport
+from silico_py.reference.sampling import KINDS as KINDS
+from silico_py.reference.sampling import Pair as Pair
+from silico_py.reference.sampling import random_pair as random_pair
+from silico_py.reference.separation import separation_sign as separation_sign
 from silico_py.reference.step import check_step as check_step

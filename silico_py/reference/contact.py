@@ -71,6 +71,7 @@ def collision_conditions(c: Contact, rho: float) -> dict[str, Condition]:
         "point": at_most(excess, tolerance * slender + CONIC_ERROR, c.name),
         "exact": Condition(c.alpha - exact, low, room + CONIC_ERROR, c.name),
         "certificate": Condition(c.alpha - proved, low, room, c.name),
+        "normal": at_most(_normal_error(c), tolerance + CONIC_ERROR, c.name),
     }
 
 
@@ -98,6 +99,13 @@ def force_conditions(c: Contact, rho: float) -> dict[str, Condition]:
         "dissipation": Condition(missing, -work, 2 * rho + work, c.name),
         "direction": at_most(across, work, c.name),
     }
+
+
+def _normal_error(c: Contact) -> float:
+    """Of the length, or from the only direction there is against a half-space."""
+    if not c.b.shape.scaled:
+        return float(np.linalg.norm(c.normal - c.b.plane()[0]))
+    return abs(float(np.linalg.norm(c.normal)) - 1)
 
 
 def _excess(side: Placed, point: np.ndarray, alpha: float) -> float:

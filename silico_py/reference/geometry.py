@@ -13,8 +13,8 @@ from silico_py import primitives
 
 
 @singledispatch
-def reach(shape: Any, d: np.ndarray) -> float:
-    """Largest d.(x - center) over the shape, both in its frame [m].
+def reach(shape: Any, d: np.ndarray) -> np.ndarray:
+    """Largest d.(x - center) over the shape for directions d (..., 3) in its frame [m].
 
     Raises:
         TypeError: for a half-space, which reaches infinitely far, and for non-convex shapes.
@@ -23,49 +23,50 @@ def reach(shape: Any, d: np.ndarray) -> float:
 
 
 @reach.register
-def _(shape: primitives.Box, d: np.ndarray) -> float:
-    return np.asarray(shape.half_extents, float) @ np.abs(d)
+def _(shape: primitives.Box, d: np.ndarray) -> np.ndarray:
+    return np.abs(d) @ np.asarray(shape.half_extents, float)
 
 
 @reach.register
-def _(shape: primitives.Polytope, d: np.ndarray) -> float:
-    return np.max(corners(shape) @ d)
+def _(shape: primitives.Polytope, d: np.ndarray) -> np.ndarray:
+    return np.max(d @ corners(shape).T, axis=-1)
 
 
 @reach.register
-def _(shape: primitives.PaddedPolytope, d: np.ndarray) -> float:
-    return reach(shape.core, d) + float(shape.radius) * np.linalg.norm(d)
+def _(shape: primitives.PaddedPolytope, d: np.ndarray) -> np.ndarray:
+    return reach(shape.core, d) + float(shape.radius) * np.linalg.norm(d, axis=-1)
 
 
 @reach.register
-def _(shape: primitives.Sphere, d: np.ndarray) -> float:
-    return float(shape.radius) * np.linalg.norm(d)
+def _(shape: primitives.Sphere, d: np.ndarray) -> np.ndarray:
+    return float(shape.radius) * np.linalg.norm(d, axis=-1)
 
 
 @reach.register
-def _(shape: primitives.Ellipsoid, d: np.ndarray) -> float:
-    return np.linalg.norm(np.asarray(shape.radii, float) * d)
+def _(shape: primitives.Ellipsoid, d: np.ndarray) -> np.ndarray:
+    return np.linalg.norm(np.asarray(shape.radii, float) * d, axis=-1)
 
 
 @reach.register
-def _(shape: primitives.Capsule, d: np.ndarray) -> float:
-    return float(shape.radius) * np.linalg.norm(d) + float(shape.length) / 2 * abs(d[2])
+def _(shape: primitives.Capsule, d: np.ndarray) -> np.ndarray:
+    ball = float(shape.radius) * np.linalg.norm(d, axis=-1)
+    return ball + float(shape.length) / 2 * np.abs(d[..., 2])
 
 
 @reach.register
-def _(shape: primitives.Cylinder, d: np.ndarray) -> float:
-    return float(shape.radius) * np.hypot(d[0], d[1]) + float(shape.length) / 2 * abs(d[2])
+def _(shape: primitives.Cylinder, d: np.ndarray) -> np.ndarray:
+    disc = float(shape.radius) * np.linalg.norm(d[..., :2], axis=-1)
+    return disc + float(shape.length) / 2 * np.abs(d[..., 2])
 
 
 @reach.register
-def _(shape: primitives.Cone, d: np.ndarray) -> float:
-    height = float(shape.height)
-    rim = float(shape.radius) * np.hypot(d[0], d[1]) - height / 4 * d[2]
-    return max(0.75 * height * d[2], rim)
+def _(shape: primitives.Cone, d: np.ndarray) -> np.ndarray:
+    up, disc = float(shape.height) * d[..., 2], np.linalg.norm(d[..., :2], axis=-1)
+    return np.maximum(0.75 * up, float(shape.radius) * disc - up / 4)
 
 
 @reach.register
-def _(shape: primitives.MinkowskiSum, d: np.ndarray) -> float:
+def _(shape: primitives.MinkowskiSum, d: np.ndarray) -> np.ndarray:
     return reach(shape.first, d) + reach(shape.second, d)
 
 
@@ -77,7 +78,7 @@ def center(shape: Any) -> np.ndarray:
 
 @center.register
 def _(shape: primitives.Polytope) -> np.ndarray:
-    return np.asarray(shape.reference, float)
+    return np.array(shape.reference, float)
 
 
 @center.register

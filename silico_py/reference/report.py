@@ -62,6 +62,7 @@ class StepReport:
         point: excess of the scaling that holds the contact point, over alpha.
         exact: alpha over the exact one of `reference.collide`.
         certificate: alpha over the bound that the reported normal proves.
+        normal: its length less 1; against a half-space, its difference from that one's own.
         gap: (alpha - 1) gamma, the complementarity of gap and normal impulse.
         normal_force: normal impulse, not negative.
         friction_cone: tangential impulse beyond mu times the normal one.
@@ -75,6 +76,7 @@ class StepReport:
     point: Condition
     exact: Condition
     certificate: Condition
+    normal: Condition
     gap: Condition
     normal_force: Condition
     friction_cone: Condition
