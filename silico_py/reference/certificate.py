@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.spatial.transform import Rotation
 
-from silico_py.primitives import ConvexShape
+from silico_py.primitives import ConvexShape, HalfSpace
 from silico_py.reference.geometry import center, reach
 
 Pose = tuple[Any, Any]
@@ -44,17 +44,23 @@ class Placed(NamedTuple):
 
     @property
     def center(self) -> np.ndarray:
-        """World point about which the shape is scaled [m]."""
+        """World point about which the shape is scaled; of the surface of a half-space [m]."""
         return self.position + self.turn @ center(self.shape)
 
     def reach(self, direction: np.ndarray) -> float:
         """Largest direction.(x - center) over the shape, `direction` in the world [m]."""
         return float(reach(self.shape, self.turn.T @ direction))
 
-    def plane(self) -> tuple[np.ndarray, float]:
-        """Outward normal and offset of a half-space in the world."""
-        normal = self.turn @ np.asarray(self.shape.normal, float)
-        return normal, float(self.shape.offset) + normal @ self.position
+    @property
+    def outward(self) -> np.ndarray:
+        """Normal of a half-space, in the world.
+
+        Raises:
+            TypeError: for any other shape.
+        """
+        if not isinstance(self.shape, HalfSpace):
+            raise TypeError(f"shape: only a half-space has one normal, not {self.shape}")
+        return self.turn @ np.array(self.shape.normal, float)
 
 
 def check_convex(name: str, shape: Any) -> None:
@@ -108,9 +114,9 @@ def bound(a: Placed, b: Placed, normal: np.ndarray) -> float:
     if not a.shape.scaled:
         return bound(b, a, -normal)
     if not b.shape.scaled:
-        outward, offset = b.plane()
-        return max((outward @ a.center - offset) / a.reach(-outward), 0.0)
+        height = float(b.outward @ (a.center - b.center))
+        return max(height / a.reach(-b.outward), 0.0)
     size = np.linalg.norm(normal)
     if not size > 0:
         return 0.0
-    return normal @ (a.center - b.center) / (a.reach(-normal) + b.reach(normal))
+    return float(normal @ (a.center - b.center)) / (a.reach(-normal) + b.reach(normal))

@@ -68,9 +68,8 @@ def solve_pair(a: Placed, b: Placed, solver: str = "CLARABEL") -> Collision:
     # variable of its own because the dual of this equation is d alpha / d x_a.
     place = local == a.turn.T @ point
     inside_b = scaled_set(b.shape, b.turn.T @ (point + a.position - b.position), alpha)
-    _solve(alpha, [place, *scaled_set(a.shape, local, alpha), *inside_b], solver)
+    found = _minimise(alpha, [place, *scaled_set(a.shape, local, alpha), *inside_b], solver)
     normal = _unit(a.turn @ place.dual_value)
-    found = float(alpha.value)
     return Collision(found, a.position + point.value, normal, found - bound(a, b, normal))
 
 
@@ -92,8 +91,7 @@ def gauge_placed(placed: Placed, point: np.ndarray, solver: str = "CLARABEL") ->
     """As `gauge`, of a placed shape."""
     alpha, local = cp.Variable(nonneg=True), cp.Variable(3)
     place = local == placed.turn.T @ (point - placed.position)
-    _solve(alpha, [place, *scaled_set(placed.shape, local, alpha)], solver)
-    return float(alpha.value)
+    return _minimise(alpha, [place, *scaled_set(placed.shape, local, alpha)], solver)
 
 
 @cache
@@ -102,8 +100,8 @@ def solvers() -> tuple[str, ...]:
     return tuple(name for name in TOLERANCES if name in cp.installed_solvers())
 
 
-def _solve(alpha: cp.Variable, constraints: list, solver: str) -> None:
-    """Minimise alpha; the variables and constraints then carry the solution."""
+def _minimise(alpha: cp.Variable, constraints: list, solver: str) -> float:
+    """The least alpha; the variables and constraints then carry the solution."""
     if solver not in solvers():
         raise ValueError(f"solver: expected one of {solvers()} (installed), got {solver!r}")
     problem = cp.Problem(cp.Minimize(alpha), constraints)
@@ -116,6 +114,7 @@ def _solve(alpha: cp.Variable, constraints: list, solver: str) -> None:
             raise RuntimeError(f"{solver} failed on the collision program") from error
     if alpha.value is None:
         raise RuntimeError(f"{solver} found no solution: {problem.status}")
+    return float(alpha.value)
 
 
 def _unit(vector: np.ndarray) -> np.ndarray:

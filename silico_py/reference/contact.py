@@ -86,7 +86,7 @@ def force_conditions(c: Contact, rho: float) -> dict[str, Condition]:
     normal_impulse = float(c.impulse @ c.normal)
     tangential = c.impulse - normal_impulse * c.normal
     slip = c.slip - c.normal * (c.normal @ c.slip)
-    size, speed = np.linalg.norm(tangential), np.linalg.norm(slip)
+    size, speed = float(np.linalg.norm(tangential)), float(np.linalg.norm(slip))
     limit = c.friction * normal_impulse
     missing = float(limit * speed + tangential @ slip)
     across = float(np.linalg.norm(np.cross(tangential, slip)))
@@ -104,15 +104,14 @@ def force_conditions(c: Contact, rho: float) -> dict[str, Condition]:
 def _normal_error(c: Contact) -> float:
     """Of the length, or from the only direction there is against a half-space."""
     if not c.b.shape.scaled:
-        return float(np.linalg.norm(c.normal - c.b.plane()[0]))
+        return float(np.linalg.norm(c.normal - c.b.outward))
     return abs(float(np.linalg.norm(c.normal)) - 1)
 
 
 def _excess(side: Placed, point: np.ndarray, alpha: float) -> float:
     """Scaling beyond alpha that the point asks for; its height above a half-space [m]."""
     if not side.shape.scaled:
-        outward, offset = side.plane()
-        return float(outward @ point - offset)
+        return float(side.outward @ (point - side.center))
     return gauge_placed(side, point) - alpha
 
 

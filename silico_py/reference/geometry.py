@@ -72,8 +72,16 @@ def _(shape: primitives.MinkowskiSum, d: np.ndarray) -> np.ndarray:
 
 @singledispatch
 def center(shape: Any) -> np.ndarray:
-    """Centre of the scaling by alpha, in the frame of the shape [m]."""
+    """Centre of the scaling by alpha, in the frame of the shape [m].
+
+    Half-spaces do not scale: theirs is a point of the surface.
+    """
     return np.zeros(3)
+
+
+@center.register
+def _(shape: primitives.HalfSpace) -> np.ndarray:
+    return float(shape.offset) * np.array(shape.normal, float)
 
 
 @center.register

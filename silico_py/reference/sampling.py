@@ -65,11 +65,11 @@ def _polytope(sizes: Sizes) -> Polytope:
 
 KINDS: dict[str, Callable[[Sizes], ConvexShape]] = {
     "half_space": lambda s: HalfSpace(s / np.linalg.norm(s), s[0] - s[1]),
-    "box": Box,
+    "box": lambda s: Box(s),
     "polytope": _polytope,
     "padded_polytope": lambda s: PaddedPolytope(core=_polytope(s), radius=s.min() / 2),
     "sphere": lambda s: Sphere(s[0]),
-    "ellipsoid": Ellipsoid,
+    "ellipsoid": lambda s: Ellipsoid(s),
     "capsule": lambda s: Capsule(s.min(), s.max()),
     "cylinder": lambda s: Cylinder(s[0], 2 * s[2]),
     "cone": lambda s: Cone(s[0], 2 * s[2]),
@@ -139,8 +139,5 @@ def _turn(rng: np.random.Generator, aligned: bool) -> Rotation:
 
 
 def _pose(shape: ConvexShape, turn: Rotation, place: np.ndarray) -> Pose:
-    """The pose that puts the centre of the scaling, or a point of the surface, at `place`."""
-    anchor = center(shape)
-    if not shape.scaled:
-        anchor = float(shape.offset) * np.array(shape.normal, float)
-    return place - turn.apply(anchor), turn.as_quat(scalar_first=True)
+    """The pose that puts the centre of the shape at `place`."""
+    return place - turn.apply(center(shape)), turn.as_quat(scalar_first=True)
