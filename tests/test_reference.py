@@ -184,15 +184,12 @@ def test_control_and_a_body_frame_away_from_the_centre_of_mass():
 
 @pytest.fixture(scope="module")
 def sliding():
-    """The first step of the dropped box in which it slides on the floor."""
-    scene, state = sp.scenes.drop("box", timestep=0.1)
-    for _ in range(6):
-        following, info = compiled_step(scene, state, 1e-6)
-        normal_force = float(info.contacts.force[0, 2])
-        if normal_force > 1 and np.linalg.norm(following.velocity[0, :2]) > 0.1:
-            return scene, state, following, info
-        state = following
-    raise AssertionError("the box never slid")
+    """One step of a box that slides on the floor on its face."""
+    scene, _ = sp.scenes.drop("box", timestep=0.1)
+    state = scene.state(position=[[0.0, 0.0, 0.25]], velocity=[[1.0, 0.3, 0.0]])
+    following, info = compiled_step(scene, state, 1e-6)
+    assert float(following.velocity[0, 0]) > 0.5
+    return scene, state, following, info
 
 
 def turned(orientation):
@@ -214,9 +211,14 @@ MUTATIONS = {
     "alpha below": ("contacts", "alpha", lambda v: v - 1e-4, {"exact", "certificate", "point"}),
     "point": ("contacts", "point", lambda v: v + 1e-4 * UP, {"point", "angular_momentum"}),
     "normal": ("contacts", "normal", lambda v: 0 * v + TILTED, {"normal"}),
-    "force": ("contacts", "force", lambda v: 1.001 * v, {"momentum", "angular_momentum"}),
+    "force": ("contacts", "force", lambda v: 1.001 * v, {"momentum"}),
     "pulling": ("contacts", "force", lambda v: PULLED * v, {"momentum", "normal_force"}),
-    "frictionless": ("contacts", "force", lambda v: FRICTIONLESS * v, {"momentum", "dissipation"}),
+    "frictionless": (
+        "contacts",
+        "force",
+        lambda v: FRICTIONLESS * v,
+        {"momentum", "angular_momentum", "dissipation"},
+    ),
     "too rough": ("contacts", "force", lambda v: v * (UP + 2 * (1 - UP)), {"friction_cone"}),
     "askew": ("contacts", "force", lambda v: v + 0.1 * ACROSS, {"direction"}),
 }
