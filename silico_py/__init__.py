@@ -5,6 +5,7 @@ from silico_py import scenes as scenes
 from silico_py.body import Body as Body
 from silico_py.collision import Collision as Collision
 from silico_py.collision import collide as collide
+from silico_py.linearization import linearize as linearize
 from silico_py.options import SolverOptions as SolverOptions
 from silico_py.primitives import Box as Box
 from silico_py.primitives import Bundle as Bundle

@@ -52,8 +52,8 @@ def dynamics(y: Float[Array, "6"], motion: Motion) -> Float[Array, "6"]:
     return jnp.concatenate([linear, angular])
 
 
-def next_pose(y: Float[Array, "6"], motion: Motion) -> tuple[Float[Array, "3"], Float[Array, "4"]]:
+def next_pose(y: Float[Array, "*n 6"], motion: Motion) -> tuple[Array, Array]:
     """Position and orientation after moving with y = (v+, w+) for one step."""
-    h = motion.timestep
-    orientation = rotation.multiply(motion.orientation, rotation.cayley(h * y[3:]))
-    return motion.position + h * y[:3], orientation
+    h = motion.timestep[..., None]
+    orientation = rotation.multiply(motion.orientation, rotation.cayley(h * y[..., 3:]))
+    return motion.position + h * y[..., :3], orientation

@@ -7,7 +7,16 @@ from jaxtyping import Array, Float
 
 from silico_py.primitives._rotation import Quaternion, multiply, rotation_matrix
 
-__all__ = ["cayley", "matrix", "multiply", "normalize", "rotate"]
+__all__ = [
+    "cayley",
+    "cayley_tangent",
+    "conjugate",
+    "matrix",
+    "multiply",
+    "normalize",
+    "rotate",
+    "skew",
+]
 
 matrix = rotation_matrix
 
@@ -20,6 +29,11 @@ def normalize(q: Quaternion) -> Quaternion:
     return q / jnp.linalg.norm(q, axis=-1, keepdims=True)
 
 
+def conjugate(q: Quaternion) -> Quaternion:
+    """The inverse rotation."""
+    return q * jnp.array([1, -1, -1, -1], q.dtype)
+
+
 def rotate(q: Quaternion, v: Vector3) -> Vector3:
     """Rotate v from the body frame to the world frame."""
     t = 2 * jnp.cross(q[..., 1:], v)
@@ -29,3 +43,17 @@ def rotate(q: Quaternion, v: Vector3) -> Vector3:
 def cayley(t: Vector3) -> Quaternion:
     """The Cayley map cay(t) = (1, t/2) / |(1, t/2)|, a rotation by 2 atan(|t|/2)."""
     return normalize(jnp.concatenate([jnp.ones_like(t[..., :1]), t / 2], axis=-1))
+
+
+def skew(v: Vector3) -> Float[Array, "*batch 3 3"]:
+    """[v]x, so that [v]x u = v x u."""
+    zero = jnp.zeros_like(v[..., 0])
+    x, y, z = v[..., 0], v[..., 1], v[..., 2]
+    rows = [[zero, -z, y], [z, zero, -x], [-y, x, zero]]
+    return jnp.stack([jnp.stack(row, axis=-1) for row in rows], axis=-2)
+
+
+def cayley_tangent(t: Vector3) -> Float[Array, "*batch 3 3"]:
+    """(I - [t]x / 2) / (1 + |t|^2 / 4): how cay(t) turns, in the turned frame, as t changes."""
+    size = 1 + jnp.sum(t * t, axis=-1)[..., None, None] / 4
+    return (jnp.eye(3, dtype=t.dtype) - skew(t) / 2) / size

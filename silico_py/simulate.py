@@ -11,12 +11,21 @@ from jaxtyping import Array, Bool, Float, Int
 
 from silico_py import rotation
 from silico_py.collision import conditions
+from silico_py.contact import Contact, kinematics, unpack
 from silico_py.friction import project
 from silico_py.integrator import Motion, next_pose
 from silico_py.options import SolverOptions
 from silico_py.scene import Scene, State
-from silico_py.single_level import Contact, ContactBatch, assemble, kinematics, unpack
-from silico_py.solver import CellVariables, Options, Solution, solve
+from silico_py.single_level import ContactBatch, assemble
+from silico_py.solver import (
+    CellVariables,
+    Options,
+    Problem,
+    Solution,
+    Variables,
+    implicit,
+    solve,
+)
 from silico_py.validation import vector
 
 
@@ -88,15 +97,11 @@ def step(
     options = options or SolverOptions()
     dtype = state.position.dtype
     options.check_precision(dtype)
-    relaxation = jnp.asarray(options.relaxation, dtype)
-    motions = _motions(scene, state, control)
-    problem, start, batches = assemble(scene, motions, relaxation)
-    # Without contacts nothing is relaxed, so nothing excuses a residual.
-    tolerance = relaxation / 10 if batches else jnp.asarray(100 * jnp.finfo(dtype).eps, dtype)
-    limits = Options(relaxation, tolerance, options.max_iterations)
-    solution = solve(problem, start, limits)
+    motions = motions_of(scene, state, control)
+    problem, start, batches = assemble(scene, motions, jnp.asarray(options.relaxation, dtype))
+    solution = _solve(problem, start, options)
     info = _info(scene, batches, solution)
-    return _next_state(scene, motions, solution.variables.y), info
+    return next_state(motions, arms(scene), solution.variables.y), info
 
 
 def rollout(
@@ -126,14 +131,42 @@ def rollout(
     return jax.lax.scan(advance, state, inputs, length=length)[1]
 
 
-def _motions(scene: Scene, state: State, control: Any) -> Motion:
+def _solve(problem: Problem, start: Variables, options: SolverOptions) -> Solution:
+    """Solve a step; the search is not differentiated, the solution is (implicitly)."""
+    dtype = start.y.dtype
+    relaxation = jnp.asarray(options.relaxation, dtype)
+    if options.gradient_relaxation is None:
+        solution, point = search(problem, start, relaxation, options), None
+    else:
+        # One program for both relaxations.
+        both = jnp.stack([relaxation, jnp.asarray(options.gradient_relaxation, dtype)])
+        found = jax.lax.map(lambda rho: search(problem, start, rho, options), both)
+        solution, point = (jax.tree.map(lambda v, k=k: v[k], found) for k in (0, 1))
+        point = point.variables
+    variables = implicit(problem, solution.variables, relaxation, point)
+    return solution._replace(variables=variables)
+
+
+def search(
+    problem: Problem, start: Variables, relaxation: Float[Array, ""], options: SolverOptions
+) -> Solution:
+    """The solution without derivatives, residuals to a tenth of the relaxation."""
+    problem = problem.with_data(jax.lax.stop_gradient(problem.data))
+    start, rho = jax.lax.stop_gradient((start, relaxation))
+    # Without contacts nothing is relaxed, so nothing excuses a residual.
+    exact = jnp.asarray(100 * jnp.finfo(rho.dtype).eps, rho.dtype)
+    tolerance = rho / 10 if problem.groups else exact
+    limits = Options(rho, tolerance, options.max_iterations, options.polish)
+    return solve(problem, start, limits)
+
+
+def motions_of(scene: Scene, state: State, control: Any) -> Motion:
     """Bodies in the frame of their centres of mass."""
     n = len(scene.bodies)
     dtype = state.position.dtype
     control = jnp.zeros((n, 6), dtype) if control is None else vector("control", control, n, 6)
     mass = jnp.stack([body.mass for body in scene.bodies])
-    arm = jnp.stack([body.center_of_mass for body in scene.bodies])
-    position, velocity = _shift(state, arm)
+    position, velocity = shift(state, arms(scene))
     return Motion(
         position=position,
         orientation=state.orientation,
@@ -147,19 +180,24 @@ def _motions(scene: Scene, state: State, control: Any) -> Motion:
     )
 
 
-def _shift(state: State, arm: Float[Array, "n 3"]) -> tuple[Array, Array]:
+def shift(state: State, arm: Float[Array, "*n 3"]) -> tuple[Array, Array]:
     """Position and velocity of the point at `arm` (body frame) of each body."""
     offset = rotation.rotate(state.orientation, arm)
     sweep = rotation.rotate(state.orientation, jnp.cross(state.angular_velocity, arm))
     return state.position + offset, state.velocity + sweep
 
 
-def _next_state(scene: Scene, motions: Motion, y: Float[Array, "n 6"]) -> State:
-    position, orientation = jax.vmap(next_pose)(y, motions)
-    moved = State(position, rotation.normalize(orientation), y[:, :3], y[:, 3:])
-    arm = jnp.stack([body.center_of_mass for body in scene.bodies])
-    position, velocity = _shift(moved, -arm)
+def next_state(motions: Motion, arm: Float[Array, "*n 3"], y: Float[Array, "*n 6"]) -> State:
+    """The state after moving with y; `arm` is the centre of mass in the body frame."""
+    position, orientation = next_pose(y, motions)
+    moved = State(position, rotation.normalize(orientation), y[..., :3], y[..., 3:])
+    position, velocity = shift(moved, -arm)
     return State(position, moved.orientation, velocity, moved.angular_velocity)
+
+
+def arms(scene: Scene) -> Float[Array, "n 3"]:
+    """Centres of mass in the body frames."""
+    return jnp.stack([body.center_of_mass for body in scene.bodies])
 
 
 def _info(scene: Scene, batches: list[ContactBatch], solution: Solution) -> Info:

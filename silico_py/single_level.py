@@ -1,17 +1,8 @@
-"""One time step as a single relaxed complementarity problem (eq. 20 of the paper, in 3D).
-
-Departures from the printed equation, each measured: the normal force uses the raw
-sensitivity N = d alpha / d x instead of a unit normal (with unit normals most drops fail in
-3D), each body's wrench uses its own N, and friction is a second-order cone without a
-tangent basis. The unit of impulse of a contact is that of its lighter body at 1 m/s, the
-unit of length that of its smaller shape, so that the relaxation means the same for any
-mass and size.
-"""
+"""One time step as a single relaxed complementarity problem (eq. 20 of the paper, in 3D)."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable
-from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -20,164 +11,12 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from silico_py import friction, rotation
-from silico_py.collision import Piece, Primal, SlackMap, central_start, conditions, pair_length
-from silico_py.integrator import Motion, dynamics, next_pose
-from silico_py.primitives import ConvexShape
+from silico_py.collision import SlackMap, pair_length
+from silico_py.contact import Contact, Side, contact_cone, contact_rows, start_contact
+from silico_py.contact_jacobian import contact_jacobian
+from silico_py.integrator import Motion, dynamics
 from silico_py.scene import ContactPair, Scene
-from silico_py.solver import (
-    CellGroup,
-    CellJacobian,
-    CellResidual,
-    CellVariables,
-    Problem,
-    ProductCone,
-    Variables,
-)
-from silico_py.solver.problem import forward_jacobian
-
-START_GAMMA = 10.0  # largest normal impulse of the start, dimensionless
-
-
-class Side(NamedTuple):
-    """One side of a contact: a convex piece of a body, or of the world (motion is None)."""
-
-    shape: ConvexShape
-    map: SlackMap
-    position: Float[Array, "3"]  # in the frame of the centre of mass, or the world
-    rotation: Float[Array, "3 3"]
-    motion: Motion | None
-
-
-class Contact(NamedTuple):
-    """Parameters of one contact for one step."""
-
-    a: Side
-    b: Side
-    friction: Float[Array, ""]
-    relaxation: Float[Array, ""]
-    mass: Float[Array, ""]  # unit of impulse [kg m/s]
-    length: Float[Array, ""]  # unit of length [m]
-    origin: Float[Array, "3"]  # of the contact point unknown, world [m]
-
-
-class Unknowns(NamedTuple):
-    """Named parts of the primal and dual vectors of one contact."""
-
-    primal: Primal
-    psi: Float[Array, ""]
-    dual_a: Float[Array, " dim_a"]
-    dual_b: Float[Array, " dim_b"]
-    gamma: Float[Array, ""]
-    beta: Float[Array, "4"]
-
-
-class Kinematics(NamedTuple):
-    """A piece at the end of the step and the velocity of its body."""
-
-    piece: Piece
-    center_of_mass: Float[Array, "3"]
-    velocity: Float[Array, "3"]
-    spin: Float[Array, "3"]  # angular velocity, world
-
-    def velocity_at(self, point: Float[Array, "3"]) -> Float[Array, "3"]:
-        """Velocity of the body's material point at a world point."""
-        return self.velocity + jnp.cross(self.spin, point - self.center_of_mass)
-
-
-def contact_cone(a: ConvexShape, b: ConvexShape) -> ProductCone:
-    """Cone of one contact: both shapes, the gap, friction."""
-    return a.cone + b.cone + ProductCone.orthant(1) + friction.CONE
-
-
-def unpack(x: Float[Array, " nx"], z: Float[Array, " dim"], c: Contact) -> Unknowns:
-    """Split the vectors of one contact; the contact point comes back in metres."""
-    aux_a, dim_a, dim_b = c.a.shape.n_aux, c.a.shape.cone.dim, c.b.shape.cone.dim
-    point = c.origin + c.length * x[:3]
-    primal = Primal(point, x[3], x[4 : 4 + aux_a], x[4 + aux_a : -1])
-    dual_a, dual_b, gamma, beta = jnp.split(z, [dim_a, dim_a + dim_b, dim_a + dim_b + 1])
-    return Unknowns(primal, x[-1], dual_a, dual_b, gamma[0], beta)
-
-
-def kinematics(side: Side, y: Float[Array, "6"] | None) -> Kinematics:
-    """Where the piece is after moving with y = (v+, w+); fixed pieces have no y."""
-    if y is None:
-        zero = jnp.zeros_like(side.position)
-        return Kinematics(
-            Piece(side.shape, side.map, side.position, side.rotation), zero, zero, zero
-        )
-    position, orientation = next_pose(y, side.motion)
-    turn = rotation.matrix(orientation)
-    piece = Piece(side.shape, side.map, position + turn @ side.position, turn @ side.rotation)
-    return Kinematics(piece, position, y[:3], turn @ y[3:])
-
-
-def contact_rows(
-    y: Float[Array, "arity 6"],
-    x: Float[Array, " nx"],
-    z: Float[Array, " dim"],
-    c: Contact,
-    coupling: Float[Array, ""] | float = 1.0,
-) -> CellResidual:
-    """Impulses on the bodies, collision optimality, gap and friction of one contact.
-
-    `coupling` scales the derivative of the friction limit, not its value.
-    """
-    u = unpack(x, z, c)
-    a = kinematics(c.a, y[0])
-    b = kinematics(c.b, y[1] if len(y) == 2 else None)
-    point = u.primal.point
-    rows = conditions(a.piece, b.piece, c.length, u.primal, u.dual_a, u.dual_b)
-    normal = (rows.normal_a + rows.normal_b) / 2
-    slip = a.velocity_at(point) - b.velocity_at(point)
-    limit = friction.limit(c.friction, u.gamma, normal, c.relaxation)
-    limit = coupling * limit + (1 - coupling) * jax.lax.stop_gradient(limit)
-
-    tangential = friction.project(normal, u.beta[1:])
-    on_a = c.mass * (u.gamma * rows.normal_a + tangential)
-    on_b = -c.mass * (u.gamma * rows.normal_b + tangential)
-    impulses = [_wrench(on_a, point - a.center_of_mass)]
-    if len(y) == 2:
-        impulses.append(_wrench(on_b, point - b.center_of_mass))
-    stationarity = [rows.point, rows.scale[None], rows.auxiliary, (u.beta[0] - limit)[None]]
-    gap = (u.primal.alpha - 1)[None]
-    slacks = [rows.slack_a, rows.slack_b, gap, friction.slack(u.psi, normal, slip)]
-    return CellResidual(
-        -jnp.stack(impulses), jnp.concatenate(stationarity), jnp.concatenate(slacks)
-    )
-
-
-def _wrench(impulse: Float[Array, "3"], arm: Float[Array, "3"]) -> Float[Array, "6"]:
-    return jnp.concatenate([impulse, jnp.cross(arm, impulse)])
-
-
-def contact_jacobian(
-    y: Array, x: Array, z: Array, c: Contact, coupling: Float[Array, ""]
-) -> CellJacobian:
-    """Derivative of `contact_rows`."""
-    return forward_jacobian(partial(contact_rows, coupling=coupling), y, x, z, c)
-
-
-def start_contact(c: Contact) -> tuple[Contact, CellVariables]:
-    """Central start at the current pose: feasible slacks, friction pair at the identity."""
-    a, b = _current(c.a), _current(c.b)
-    s = central_start(a, b)
-    alpha, dtype = s.primal.alpha, s.primal.alpha.dtype
-    gamma = jnp.minimum(s.complementarity / (alpha - 1), START_GAMMA)
-    identity = friction.CONE.identity(dtype)
-    point = jnp.zeros(3, dtype)
-    x = [point, alpha[None], s.primal.eps_a, s.primal.eps_b, identity[:1]]
-    dual = [s.dual_a, s.dual_b, gamma[None], identity]
-    slack = [s.slack_a, s.slack_b, (alpha - 1)[None], identity]
-    variables = CellVariables(*(jnp.concatenate(parts) for parts in (x, dual, slack)))
-    return c._replace(origin=s.primal.point), variables
-
-
-def _current(side: Side) -> Piece:
-    if side.motion is None:
-        return Piece(side.shape, side.map, side.position, side.rotation)
-    turn = rotation.matrix(side.motion.orientation)
-    center = side.motion.position + turn @ side.position
-    return Piece(side.shape, side.map, center, turn @ side.rotation)
+from silico_py.solver import CellGroup, Problem, Variables
 
 
 class ContactBatch(NamedTuple):

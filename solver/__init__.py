@@ -1,6 +1,8 @@
 """Interior point for relaxed complementarity problems over cones."""
 
 from silico_py.solver.cones import ProductCone as ProductCone
+from silico_py.solver.implicit import implicit as implicit
+from silico_py.solver.implicit import newton_inverse as newton_inverse
 from silico_py.solver.interior_point import METHODS as METHODS
 from silico_py.solver.interior_point import Method as Method
 from silico_py.solver.interior_point import Options as Options

@@ -22,6 +22,7 @@ from silico_py.solver.status import Status
 HALVINGS = 6
 SHORT_STEP = 0.2  # two steps shorter than this in a row are a stall
 PATIENCE = 2
+POLISHED = 1e-8  # error, in relaxations, that polishing is content with
 
 
 @dataclass(frozen=True)
@@ -58,11 +59,14 @@ class Options(NamedTuple):
         relaxation: rho, the target of every complementarity product.
         tolerance: largest scaled residual row and largest error of s o z = rho e.
         max_iterations: Newton steps, all methods together.
+        polish: largest number of further Newton steps once both tolerances are met. Each
+            squares the error: two or three take it to rounding.
     """
 
     relaxation: Float[Array, ""]
     tolerance: Float[Array, ""]
     max_iterations: int
+    polish: int = 0
 
 
 class Measures(NamedTuple):
@@ -94,6 +98,17 @@ class _Iterate(NamedTuple):
     iterations: Int[Array, ""]
     method: Int[Array, ""]
     short_steps: Int[Array, ""]
+    polishing: Int[Array, ""]  # steps left once the tolerances are met
+
+
+def _polished(old: _Iterate, new: _Iterate, options: Options) -> _Iterate:
+    """After convergence: keep a step only if it lowers the error, and do not count it."""
+    error, lower = _error(old.measures), _error(new.measures)
+    kept = _where(lower < error, new, old)
+    enough = (lower >= error) | (lower < POLISHED * options.relaxation)
+    left = jnp.where(enough, 0, old.polishing - 1)
+    kept = kept._replace(iterations=old.iterations, polishing=left)
+    return _where(_done(old.measures, options), kept, new)
 
 
 def solve(
@@ -103,14 +118,17 @@ def solve(
     methods: tuple[Method, ...] = METHODS,
 ) -> Solution:
     """Find the point of the central path at `options.relaxation` from an interior start."""
-    first = _Iterate(start, _measure(problem, start, options), *(jnp.zeros((), int),) * 3)
+    zero, polishing = jnp.zeros((), int), jnp.asarray(options.polish, int)
+    first = _Iterate(start, _measure(problem, start, options), zero, zero, zero, polishing)
 
     def unfinished(it: _Iterate) -> Bool[Array, ""]:
-        return ~_done(it.measures, options) & (it.iterations < options.max_iterations)
+        searching = ~_done(it.measures, options) & (it.iterations < options.max_iterations)
+        return searching | (_done(it.measures, options) & (it.polishing > 0))
 
     def iterate(it: _Iterate) -> _Iterate:
-        it = _newton_step(problem, it, options, methods)
-        return _next_method(it, first, options, len(methods))
+        new = _newton_step(problem, it, options, methods)
+        new = _next_method(new, first, options, len(methods))
+        return _polished(it, new, options)
 
     return _solution(jax.lax.while_loop(unfinished, iterate, first), options)
 
@@ -143,7 +161,7 @@ def _newton_step(
     short = jnp.where(length < SHORT_STEP, it.short_steps + 1, 0)
     # A direction that is not finite cannot be shortened: count it as a full stall.
     short = jnp.where(jnp.isfinite(length), short, PATIENCE)
-    return _Iterate(w, measures, it.iterations + 1, it.method, short)
+    return _Iterate(w, measures, it.iterations + 1, it.method, short, it.polishing)
 
 
 def _choices(
@@ -191,8 +209,12 @@ def _next_method(it: _Iterate, first: _Iterate, options: Options, n_methods: int
     return _where(stalled, restart, it)
 
 
+def _error(m: Measures) -> Float[Array, ""]:
+    return jnp.maximum(m.residual, m.complementarity)
+
+
 def _done(m: Measures, options: Options) -> Bool[Array, ""]:
-    return (m.residual <= options.tolerance) & (m.complementarity <= options.tolerance)
+    return _error(m) <= options.tolerance
 
 
 def _where(condition: Bool[Array, ""], first: tuple, second: tuple) -> tuple:

@@ -33,7 +33,7 @@ PASSES = 2  # through the regularised factorisation: one solve, one refinement
 class CellRightHandSide(NamedTuple):
     """Right-hand sides of one cell, one column each.
 
-    `product` is c in L(z) ds + L(s) dz = c, with ds = (slack row) + f_y dy + f_x dx + f_z dz.
+    `product` is c in L(z) ds + L(s) dz = c, with ds = f_y dy + f_x dx + f_z dz.
     """
 
     local: Float[Array, "nx columns"]
@@ -96,48 +96,63 @@ def newton_directions(
 
     The Newton step towards s o z = t e is `affine + t * centring`.
     """
-    both = solve(problem, factorize(problem, w, coupling), w, *_right_hand_sides(problem, w, rows))
-    return jax.tree.map(lambda d: d[..., 0], both), jax.tree.map(lambda d: d[..., 1], both)
+    rhs = _right_hand_sides(problem, w, rows)
+    both = solve(problem, factorize(problem, w, coupling), w, rhs)
+    affine, centring = (jax.tree.map(lambda d, k=k: d[..., k], both) for k in (0, 1))
+    cells = [
+        cell._replace(slack=cell.slack + row.slack)
+        for cell, row in zip(affine.cells, rows.cells, strict=True)
+    ]
+    return affine._replace(cells=tuple(cells)), centring
 
 
-def solve(
-    problem: Problem,
-    factor: Factor,
-    w: Variables,
-    rhs: RightHandSide,
-    slack_rows: tuple[Float[Array, "cells dim columns"], ...],
-) -> Variables:
-    """Directions for each column of the right-hand sides."""
-    cells = tuple(
-        CellVariables(jnp.zeros_like(r.local), jnp.zeros_like(r.product), slack)
-        for r, slack in zip(rhs.cells, slack_rows, strict=True)
-    )
-    start = Variables(jnp.zeros_like(rhs.nodes), cells)
+def solve(problem: Problem, factor: Factor, w: Variables, rhs: RightHandSide) -> Variables:
+    """Directions for each column of the right-hand sides; ds holds the linearised slack only."""
     places = _places(problem, w)
-
-    def refine(_: int, direction: Variables) -> Variables:
-        defect = _defect(problem, factor, rhs, direction)
+    direction = _solve_regularized(problem, factor, places, rhs)
+    for _ in range(PASSES - 1):
+        defect = jax.tree.map(jnp.subtract, rhs, apply(problem, factor, direction))
         correction = _solve_regularized(problem, factor, places, defect)
-        return jax.tree.map(jnp.add, direction, correction)
+        direction = jax.tree.map(jnp.add, direction, correction)
+    return direction
 
-    return jax.lax.fori_loop(0, PASSES, refine, start)
+
+def apply(problem: Problem, factor: Factor, direction: Variables) -> RightHandSide:
+    """The exact Newton matrix times `direction`, whose slacks follow from the rest."""
+    ny, columns = direction.y.shape[1:]
+    nodes = factor.node_jacobian @ direction.y
+    cells = []
+    for group, f, d in zip(problem.groups, factor.cells, direction.cells, strict=True):
+        m, arity = group.nodes.shape
+        v = jnp.concatenate([direction.y[group.nodes].reshape(m, arity * ny, columns), d.x], axis=1)
+        forces = f.to_v @ v + f.to_dual @ d.dual
+        nodes = nodes.at[group.nodes].add(forces[:, : arity * ny].reshape(m, arity, ny, columns))
+        cells.append(CellRightHandSide(forces[:, arity * ny :], _linear_product(group, f, d)))
+    return RightHandSide(nodes, tuple(cells))
 
 
-def _right_hand_sides(
-    problem: Problem, w: Variables, rows: Residual
-) -> tuple[RightHandSide, tuple[Array, ...]]:
+def with_slacks(problem: Problem, factor: Factor, direction: Variables) -> Variables:
+    """`direction` with the slack changes that its other parts cause."""
+    cells = []
+    for group, f, d in zip(problem.groups, factor.cells, direction.cells, strict=True):
+        y = direction.y[group.nodes]
+        v = jnp.concatenate([y.reshape(len(y), -1, y.shape[-1]), d.x], axis=1)
+        cells.append(d._replace(slack=f.slack_to_v @ v + f.slack_to_dual @ d.dual))
+    return direction._replace(cells=tuple(cells))
+
+
+def _right_hand_sides(problem: Problem, w: Variables, rows: Residual) -> RightHandSide:
     """Column 0: the affine direction. Column 1: a unit of centring target."""
-
-    def columns(affine: Array) -> Array:
-        return jnp.stack([affine, jnp.zeros_like(affine)], axis=-1)
-
     cells = []
     for group, cell, row in zip(problem.groups, w.cells, rows.cells, strict=True):
-        product = -group.cone.product(cell.slack, cell.dual)
+        product = -group.cone.product(cell.dual, cell.slack + row.slack)
         target = jnp.broadcast_to(group.cone.identity(product.dtype), product.shape)
-        cells.append(CellRightHandSide(columns(-row.local), jnp.stack([product, target], axis=-1)))
-    slack_rows = tuple(columns(row.slack) for row in rows.cells)
-    return RightHandSide(columns(-rows.nodes), tuple(cells)), slack_rows
+        cells.append(CellRightHandSide(_columns(-row.local), jnp.stack([product, target], axis=-1)))
+    return RightHandSide(_columns(-rows.nodes), tuple(cells))
+
+
+def _columns(affine: Array) -> Array:
+    return jnp.stack([affine, jnp.zeros_like(affine)], axis=-1)
 
 
 def _places(problem: Problem, w: Variables) -> list[Int[Array, "cells v"]]:
@@ -213,25 +228,6 @@ def _lu_solve(factor: Factor, rhs: Float[Array, "rows columns"]) -> Float[Array,
         factor.lu, rhs[factor.permutation], left_side=True, lower=True, unit_diagonal=True
     )
     return jax.lax.linalg.triangular_solve(factor.lu, lower, left_side=True, lower=False)
-
-
-def _defect(
-    problem: Problem, factor: Factor, rhs: RightHandSide, direction: Variables
-) -> RightHandSide:
-    """rhs minus the exact matrix times `direction`; the slack rows hold by construction."""
-    ny, columns = rhs.nodes.shape[1:]
-    nodes = rhs.nodes - factor.node_jacobian @ direction.y
-    cells = []
-    for group, f, r, d in zip(
-        problem.groups, factor.cells, rhs.cells, direction.cells, strict=True
-    ):
-        m, arity = group.nodes.shape
-        v = jnp.concatenate([direction.y[group.nodes].reshape(m, arity * ny, columns), d.x], axis=1)
-        forces = f.to_v @ v + f.to_dual @ d.dual
-        nodes = nodes.at[group.nodes].add(-forces[:, : arity * ny].reshape(m, arity, ny, columns))
-        product = _linear_product(group, f, d)
-        cells.append(CellRightHandSide(r.local - forces[:, arity * ny :], r.product - product))
-    return RightHandSide(nodes, tuple(cells))
 
 
 def _linear_product(group: CellGroup, f: CondensedCell, d: CellVariables) -> Array:

@@ -15,7 +15,7 @@ conic rows); a linear complementarity problem is one node and one cell with `y =
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -118,6 +118,17 @@ class Problem:
     node_data: Any
     groups: tuple[CellGroup, ...]
     node_scale: Float[Array, "nodes ny"]
+
+    @property
+    def data(self) -> tuple:
+        """The parameters of all rows, as one pytree."""
+        return self.node_data, tuple(group.data for group in self.groups)
+
+    def with_data(self, data: tuple) -> Problem:
+        """The same problem with other parameters."""
+        pairs = zip(self.groups, data[1], strict=True)
+        groups = tuple(replace(group, data=values) for group, values in pairs)
+        return replace(self, node_data=data[0], groups=groups)
 
 
 class Residual(NamedTuple):
