@@ -142,11 +142,11 @@ def _(shape: primitives.MinkowskiSum, outer: bool) -> Geometry:
 def _hull(points: np.ndarray) -> Any:
     """Convex mesh of coal, its faces by qhull and turned outward."""
     hull = ConvexHull(points)
+    p, q, r = (points[hull.simplices[:, k]] for k in range(3))
+    inward = np.sum(np.cross(q - p, r - p) * hull.equations[:, :3], axis=1) < 0
+    simplices = np.where(inward[:, None], hull.simplices[:, ::-1], hull.simplices)
     faces = coal.StdVec_Triangle()
-    for corners_of_face, plane in zip(hull.simplices, hull.equations, strict=True):
-        p, q, r = points[corners_of_face]
-        order = [0, 1, 2] if np.cross(q - p, r - p) @ plane[:3] > 0 else [0, 2, 1]
-        faces.append(coal.Triangle(*(int(corners_of_face[k]) for k in order)))
+    faces.extend([coal.Triangle(*face) for face in simplices.tolist()])
     vertices = coal.StdVec_Vec3s()
     vertices.extend(list(points))
     return coal.Convex(vertices, faces)
