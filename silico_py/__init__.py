@@ -6,6 +6,11 @@ from silico_py.body import Body as Body
 from silico_py.collision import Collision as Collision
 from silico_py.collision import collide as collide
 from silico_py.linearization import linearize as linearize
+from silico_py.models import ModelWarning as ModelWarning
+from silico_py.models import UnsupportedModelError as UnsupportedModelError
+from silico_py.models import load_mesh as load_mesh
+from silico_py.models import load_model as load_model
+from silico_py.models import save_model as save_model
 from silico_py.options import SolverOptions as SolverOptions
 from silico_py.primitives import Box as Box
 from silico_py.primitives import Bundle as Bundle
@@ -26,3 +31,6 @@ from silico_py.simulate import Trajectory as Trajectory
 from silico_py.simulate import rollout as rollout
 from silico_py.simulate import step as step
 from silico_py.solver.status import Status as Status
+from silico_py.viewing import save_html as save_html
+from silico_py.viewing import show as show
+from silico_py.viewing import view as view

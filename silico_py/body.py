@@ -30,17 +30,24 @@ class Body:
         inertia: (3, 3) about the centre of mass, in the body frame [kg m^2]; from the shapes
             at uniform density unless given.
         center_of_mass: (3,) in the body frame [m]; from the shapes unless given.
+        stiffness: (6,) of springs to a commanded displacement, world [N/m, N m/rad]. Where it
+            is positive, the control of `step` is that displacement instead of a force, and
+            gravity is compensated. A very stiff direction is locked.
+        quasi_dynamic: start every step from rest, as planners of manipulation assume.
 
     Raises:
         ValueError: for a mass that is not positive, an inertia that is not symmetric positive
-            definite, no shapes, or a half-space (which belongs in the environment).
+            definite, a negative stiffness, no shapes, or a half-space (which belongs in the
+            environment).
     """
 
     geometry: Bundle
     mass: Float[Array, ""]
     inertia: Float[Array, "3 3"]
     center_of_mass: Float[Array, "3"]
+    stiffness: Float[Array, "6"]
     name: str = static()
+    quasi_dynamic: bool = static()
 
     def __init__(
         self,
@@ -49,6 +56,8 @@ class Body:
         mass: float,
         inertia: Any = None,
         center_of_mass: Any = None,
+        stiffness: Any = None,
+        quasi_dynamic: bool = False,
     ) -> None:
         geometry = Bundle([_placed(entry) for entry in _as_list(shapes)])
         mass = number("mass", mass, positive=True)
@@ -58,11 +67,17 @@ class Body:
             inertia = mass * unit.inertia / unit.volume
         if center_of_mass is None:
             center_of_mass = unit.center_of_mass
-        object.__setattr__(self, "name", str(name))
-        object.__setattr__(self, "geometry", geometry)
-        object.__setattr__(self, "mass", mass)
-        object.__setattr__(self, "inertia", _inertia(inertia))
-        object.__setattr__(self, "center_of_mass", vector("center_of_mass", center_of_mass, 3))
+        values = {
+            "geometry": geometry,
+            "mass": mass,
+            "inertia": _inertia(inertia),
+            "center_of_mass": vector("center_of_mass", center_of_mass, 3),
+            "stiffness": _stiffness(stiffness, mass.dtype),
+            "name": str(name),
+            "quasi_dynamic": bool(quasi_dynamic),
+        }
+        for key, value in values.items():
+            object.__setattr__(self, key, value)
 
     @property
     def pieces(self) -> list[tuple[ConvexShape, Array, Array]]:
@@ -96,3 +111,12 @@ def _inertia(value: Any) -> Float[Array, "3 3"]:
         if np.linalg.eigvalsh(known).min() <= 0:
             raise ValueError("inertia: must be positive definite")
     return jnp.asarray(inertia)
+
+
+def _stiffness(value: Any, dtype: jnp.dtype) -> Float[Array, "6"]:
+    if value is None:
+        return jnp.zeros(6, dtype)
+    stiffness = vector("stiffness", value, 6)
+    if not isinstance(stiffness, jax.core.Tracer) and np.any(np.asarray(stiffness) < 0):
+        raise ValueError(f"stiffness: must not be negative, got {stiffness}")
+    return stiffness

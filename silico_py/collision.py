@@ -25,12 +25,14 @@ from silico_py.solver import (
     Problem,
     ProductCone,
     Variables,
+    implicit,
     solve,
 )
 from silico_py.validation import quaternions, vector
 
 START_ALPHA = 1.1  # smallest scaling of the start
 START_MARGIN = 1.5  # of the start's scaling over the larger gauge
+POLISH = 3  # Newton steps, at most, from the tolerance to rounding
 START_DEPTH = 0.3  # of the start point below a half-space, in lengths of the other shape
 
 
@@ -195,6 +197,57 @@ def _point_below(a: Piece, ground: Piece) -> Float[Array, "3"]:
     return a.reference - normal * (jnp.maximum(height, 0) + START_DEPTH * a.length)
 
 
+class Optimum(NamedTuple):
+    """Solution of a collision program, dimensionless but for the point."""
+
+    alpha: Float[Array, ""]
+    point: Float[Array, "3"]  # world [m]
+    normal: Float[Array, "3"]  # N = d alpha / d x_a in units of 1 / length
+    converged: Bool[Array, ""]
+
+
+def solve_collision(
+    a: Piece, b: Piece, length: Float[Array, ""], relaxation: float, max_iterations: int
+) -> Optimum:
+    """Solve the program of two placed pieces; differentiable to any order.
+
+    The derivative of alpha is that of the Lagrangian at fixed unknowns (eq. 15 of the
+    single-level paper) and costs no linear solve; those of point and normal are implicit.
+    """
+    start = jax.lax.stop_gradient(central_start(a, b))
+    problem, variables = _program(a, b, length, start)
+    rho = jnp.asarray(relaxation, variables.y.dtype)
+    frozen = problem.with_data(jax.lax.stop_gradient(problem.data))
+    solution = solve(frozen, variables, Options(rho, rho / 10, max_iterations, POLISH))
+    w = implicit(problem, solution.variables, rho)
+    primal, dual_a, dual_b = _unpacked(w, a, start.primal.point, length)
+    rows = conditions(a, b, length, primal, dual_a, dual_b)
+    alpha = _optimal_value(problem, solution.variables, rho)
+    return Optimum(alpha, primal.point, rows.normal_a, solution.converged)
+
+
+def _optimal_value(problem: Problem, w: Variables, rho: Float[Array, ""]) -> Float[Array, ""]:
+    """alpha, whose derivative by the poses and shapes is that of alpha - lam.f at fixed w."""
+
+    @jax.custom_jvp
+    def alpha(data: tuple, w: Variables) -> Array:
+        return w.cells[0].x[0, 3]
+
+    @alpha.defjvp
+    def alpha_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+        data, w = primals
+        # Implicit only for the second derivative; the first needs no more than the value of w.
+        w = implicit(problem.with_data(data), w, rho)
+
+        def lagrangian(data: tuple) -> Array:
+            (group,) = problem.with_data(data).groups
+            return -jnp.sum(w.cells[0].dual * group.residual(w.y, w.cells[0]).slack)
+
+        return alpha(data, w), jax.jvp(lagrangian, (data,), (tangents[0],))[1]
+
+    return alpha(problem.data, jax.lax.stop_gradient(w))
+
+
 class Collision(NamedTuple):
     """Result of `collide`.
 
@@ -234,17 +287,10 @@ def collide(
     if not (shape_a.scaled or shape_b.scaled):
         raise ValueError("shape_b: two half-spaces have no collision program")
     a, b = _place("pose_a", shape_a, pose_a), _place("pose_b", shape_b, pose_b)
-    start = central_start(a, b)
-    problem, variables = _program(a, b, start)
-    rho = jnp.asarray(relaxation, variables.y.dtype)
-    solution = solve(problem, variables, Options(rho, rho / 10, max_iterations))
-    cell = jax.tree.map(lambda v: v[0], solution.variables.cells[0])
     length = pair_length(shape_a, shape_b)
-    dual_a, dual_b = jnp.split(cell.dual, [shape_a.cone.dim])
-    primal = _unpack(cell.x, shape_a, start.primal.point, length)
-    normal = conditions(a, b, length, primal, dual_a, dual_b).normal_a
-    normal = normal / jnp.linalg.norm(normal)
-    return Collision(primal.alpha, primal.point, normal, solution.converged)
+    found = solve_collision(a, b, length, relaxation, max_iterations)
+    normal = found.normal / jnp.linalg.norm(found.normal)
+    return Collision(found.alpha, found.point, normal, found.converged)
 
 
 def _place(name: str, shape: ConvexShape, pose: tuple[Any, Any]) -> Piece:
@@ -260,9 +306,17 @@ def _unpack(
     return Primal(origin + length * x[:3], x[3], x[4:cut], x[cut:])
 
 
-def _program(a: Piece, b: Piece, start: Start) -> tuple[Problem, Variables]:
+def _unpacked(w: Variables, a: Piece, origin: Array, length: Array) -> tuple[Primal, Array, Array]:
+    """Primal and duals of the single cell."""
+    cell = jax.tree.map(lambda v: v[0], w.cells[0])
+    dual_a, dual_b = jnp.split(cell.dual, [a.shape.cone.dim])
+    return _unpack(cell.x, a.shape, origin, length), dual_a, dual_b
+
+
+def _program(
+    a: Piece, b: Piece, length: Float[Array, ""], start: Start
+) -> tuple[Problem, Variables]:
     """The collision program as one cell; its single node is idle."""
-    length = pair_length(a.shape, b.shape)
     cone: ProductCone = a.shape.cone + b.shape.cone
 
     def cell(y: Array, x: Array, z: Array, data: tuple) -> CellResidual:

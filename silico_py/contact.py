@@ -1,4 +1,4 @@
-"""The rows of one contact: collision optimality, gap, friction, and the impulses they cause.
+"""A contact between two convex pieces, whatever finds its point: impulses, gap and friction.
 
 Departures from eq. 20 of the single-level paper, each measured: the normal force uses the
 raw sensitivity N = d alpha / d x instead of a unit normal (with unit normals most drops
@@ -10,18 +10,19 @@ mass and size.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from silico_py import friction, rotation
-from silico_py.collision import Piece, Primal, SlackMap, central_start, conditions
+from silico_py.collision import Piece, SlackMap
 from silico_py.integrator import Motion, next_pose
 from silico_py.primitives import ConvexShape
-from silico_py.solver import CellResidual, CellVariables, ProductCone
-
-START_GAMMA = 10.0  # largest normal impulse of the start, dimensionless
+from silico_py.solver import CellJacobian, CellResidual, CellVariables, ProductCone
 
 
 class Side(NamedTuple):
@@ -56,17 +57,6 @@ class Contact(NamedTuple):
         return (self.a, self.b)[: self.arity]
 
 
-class Unknowns(NamedTuple):
-    """Named parts of the primal and dual vectors of one contact."""
-
-    primal: Primal
-    psi: Float[Array, ""]
-    dual_a: Float[Array, " dim_a"]
-    dual_b: Float[Array, " dim_b"]
-    gamma: Float[Array, ""]
-    beta: Float[Array, "4"]
-
-
 class Kinematics(NamedTuple):
     """A piece at the end of the step and the velocity of its body."""
 
@@ -80,18 +70,57 @@ class Kinematics(NamedTuple):
         return self.velocity + jnp.cross(self.spin, point - self.center_of_mass)
 
 
-def contact_cone(a: ConvexShape, b: ConvexShape) -> ProductCone:
-    """Cone of one contact: both shapes, the gap, friction."""
-    return a.cone + b.cone + ProductCone.orthant(1) + friction.CONE
+class Touch(NamedTuple):
+    """Geometry and impulses of a contact, dimensionless but for the point.
+
+    Each body's wrench uses its own sensitivity; they agree at a solution.
+    """
+
+    alpha: Float[Array, ""]
+    point: Float[Array, "3"]  # world [m]
+    normal_a: Float[Array, "3"]  # d alpha / d x_a in units of 1 / length
+    normal_b: Float[Array, "3"]  # -d alpha / d x_b
+    gamma: Float[Array, ""]
+    psi: Float[Array, ""]
+    beta: Float[Array, "4"]
+
+    @property
+    def normal(self) -> Float[Array, "3"]:
+        """The sensitivity that friction uses."""
+        return (self.normal_a + self.normal_b) / 2
 
 
-def unpack(x: Float[Array, " nx"], z: Float[Array, " dim"], c: Contact) -> Unknowns:
-    """Split the vectors of one contact; the contact point comes back in metres."""
-    aux_a, dim_a, dim_b = c.a.shape.n_aux, c.a.shape.cone.dim, c.b.shape.cone.dim
-    point = c.origin + c.length * x[:3]
-    primal = Primal(point, x[3], x[4 : 4 + aux_a], x[4 + aux_a : -1])
-    dual_a, dual_b, gamma, beta = jnp.split(z, [dim_a, dim_a + dim_b, dim_a + dim_b + 1])
-    return Unknowns(primal, x[-1], dual_a, dual_b, gamma[0], beta)
+class Exchange(NamedTuple):
+    """What a contact adds to the step: forces on its bodies, the rows of gap and friction."""
+
+    nodes: Float[Array, "arity 6"]
+    limit: Float[Array, "1"]
+    slack: Float[Array, "5"]
+
+
+CONE = ProductCone.orthant(1) + friction.CONE  # of `Exchange.slack`
+
+
+@dataclass(frozen=True)
+class Formulation:
+    """How the unknowns of a contact are found.
+
+    Attributes:
+        cone: of one contact, for two shapes.
+        rows: `(y, x, z, contact) -> CellResidual`.
+        jacobian: `(y, x, z, contact, coupling) -> CellJacobian`, see `CellGroup`.
+        pose_derivative: of (nodes, local, slack) by position [m] and rotation vector (world)
+            of each body before the step.
+        start: the contact with its origin, and its variables at the start.
+        touch: `(y, x, z, contact) -> Touch`.
+    """
+
+    cone: Callable[[ConvexShape, ConvexShape], ProductCone]
+    rows: Callable[[Array, Array, Array, Contact], CellResidual]
+    jacobian: Callable[[Array, Array, Array, Contact, Array], CellJacobian]
+    pose_derivative: Callable[[Array, Array, Array, Contact], tuple[Array, Array, Array]]
+    start: Callable[[Contact], tuple[Contact, CellVariables]]
+    touch: Callable[[Array, Array, Array, Contact], Touch]
 
 
 def kinematics(side: Side, y: Float[Array, "6"] | None) -> Kinematics:
@@ -107,32 +136,30 @@ def kinematics(side: Side, y: Float[Array, "6"] | None) -> Kinematics:
     return Kinematics(piece, position, y[:3], turn @ y[3:])
 
 
-def contact_rows(
-    y: Float[Array, "arity 6"],
-    x: Float[Array, " nx"],
-    z: Float[Array, " dim"],
-    c: Contact,
-) -> CellResidual:
-    """Impulses on the bodies, collision optimality, gap and friction of one contact."""
-    u = unpack(x, z, c)
-    a = kinematics(c.a, y[0])
-    b = kinematics(c.b, y[1] if len(y) == 2 else None)
-    point = u.primal.point
-    rows = conditions(a.piece, b.piece, c.length, u.primal, u.dual_a, u.dual_b)
-    normal = (rows.normal_a + rows.normal_b) / 2
-    slip = a.velocity_at(point) - b.velocity_at(point)
-    limit = friction.limit(c.friction, u.gamma, normal, c.relaxation)
-    tangential = friction.project(normal, u.beta[1:])
-    on_a = c.mass * (u.gamma * rows.normal_a + tangential)
-    on_b = -c.mass * (u.gamma * rows.normal_b + tangential)
-    impulses = [_wrench(on_a, point - a.center_of_mass)]
-    if len(y) == 2:
-        impulses.append(_wrench(on_b, point - b.center_of_mass))
-    stationarity = [rows.point, rows.scale[None], rows.auxiliary, (u.beta[0] - limit)[None]]
-    gap = (u.primal.alpha - 1)[None]
-    slacks = [rows.slack_a, rows.slack_b, gap, friction.slack(u.psi, normal, slip)]
-    return CellResidual(
-        -jnp.stack(impulses), jnp.concatenate(stationarity), jnp.concatenate(slacks)
+def both_kinematics(y: Float[Array, "arity 6"], c: Contact) -> tuple[Kinematics, Kinematics]:
+    """Both sides at the end of the step."""
+    return kinematics(c.a, y[0]), kinematics(c.b, y[1] if c.arity == 2 else None)
+
+
+def exchange(
+    touch: Touch, y: Float[Array, "arity 6"], c: Contact, coupling: Float[Array, ""] | float = 1.0
+) -> Exchange:
+    """Impulses on the bodies, gap and friction; `coupling` weighs the friction limit's slope."""
+    a, b = both_kinematics(y, c)
+    normal = touch.normal
+    slip = a.velocity_at(touch.point) - b.velocity_at(touch.point)
+    limit = friction.limit(c.friction, touch.gamma, normal, c.relaxation)
+    limit = coupling * limit + (1 - coupling) * jax.lax.stop_gradient(limit)
+    tangential = friction.project(normal, touch.beta[1:])
+    on_a = c.mass * (touch.gamma * touch.normal_a + tangential)
+    on_b = -c.mass * (touch.gamma * touch.normal_b + tangential)
+    impulses = [_wrench(on_a, touch.point - a.center_of_mass)]
+    if c.arity == 2:
+        impulses.append(_wrench(on_b, touch.point - b.center_of_mass))
+    return Exchange(
+        nodes=-jnp.stack(impulses),
+        limit=(touch.beta[0] - limit)[None],
+        slack=jnp.concatenate([(touch.alpha - 1)[None], friction.slack(touch.psi, normal, slip)]),
     )
 
 
@@ -140,22 +167,8 @@ def _wrench(impulse: Float[Array, "3"], arm: Float[Array, "3"]) -> Float[Array, 
     return jnp.concatenate([impulse, jnp.cross(arm, impulse)])
 
 
-def start_contact(c: Contact) -> tuple[Contact, CellVariables]:
-    """Central start at the current pose: feasible slacks, friction pair at the identity."""
-    a, b = _current(c.a), _current(c.b)
-    s = central_start(a, b)
-    alpha, dtype = s.primal.alpha, s.primal.alpha.dtype
-    gamma = jnp.minimum(s.complementarity / (alpha - 1), START_GAMMA)
-    identity = friction.CONE.identity(dtype)
-    point = jnp.zeros(3, dtype)
-    x = [point, alpha[None], s.primal.eps_a, s.primal.eps_b, identity[:1]]
-    dual = [s.dual_a, s.dual_b, gamma[None], identity]
-    slack = [s.slack_a, s.slack_b, (alpha - 1)[None], identity]
-    variables = CellVariables(*(jnp.concatenate(parts) for parts in (x, dual, slack)))
-    return c._replace(origin=s.primal.point), variables
-
-
-def _current(side: Side) -> Piece:
+def current(side: Side) -> Piece:
+    """The piece before the step."""
     if side.motion is None:
         return Piece(side.shape, side.map, side.position, side.rotation)
     turn = rotation.matrix(side.motion.orientation)

@@ -1,4 +1,4 @@
-"""Derivative of the rows of one contact, by hand.
+"""Derivative of the rows of one single-level contact, by hand.
 
 Each vector of the contact gets a matrix with one column an entry of `Columns`: pose and
 twist of each body in the world frame, local primals, duals. The last lines turn poses and
@@ -14,10 +14,18 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from silico_py import rotation
-from silico_py.contact import Contact, Kinematics, Side, Unknowns, kinematics, unpack
+from silico_py.contact import Contact, Formulation, Kinematics, Side, both_kinematics
 from silico_py.friction import squared_norm
 from silico_py.integrator import next_pose
 from silico_py.rotation import skew
+from silico_py.single_level import (
+    Unknowns,
+    contact_cone,
+    contact_rows,
+    start_contact,
+    touch,
+    unpack,
+)
 from silico_py.solver import CellJacobian
 
 Matrix = Float[Array, "rows columns"]
@@ -107,8 +115,9 @@ def all_derivatives(
 ) -> Matrix:
     """Every row of a contact (node forces, local, slack) against every column."""
     u = unpack(x, z, c)
-    a = _side("a", kinematics(c.a, y[0]), u, c, columns)
-    b = _side("b", kinematics(c.b, y[1] if c.arity == 2 else None), u, c, columns)
+    a, b = (
+        _side(name, at, u, c, columns) for name, at in zip("ab", both_kinematics(y, c), strict=True)
+    )
     normal, d_normal = (a.normal + b.normal) / 2, (a.d_normal + b.d_normal) / 2
     slip, d_slip = a.velocity - b.velocity, a.d_velocity - b.d_velocity
     project = jnp.eye(3, dtype=x.dtype) - jnp.outer(normal, normal) / squared_norm(normal)
@@ -205,3 +214,8 @@ def _limit(
     one = jnp.ones((1, 1), normal.dtype)
     row = columns.place(1, limit=one, gamma=-friction * size * one)
     return row - friction * gamma / size * (normal @ d_normal)[None]
+
+
+SINGLE_LEVEL = Formulation(
+    contact_cone, contact_rows, contact_jacobian, pose_derivative, start_contact, touch
+)

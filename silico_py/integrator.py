@@ -20,6 +20,9 @@ class Motion(NamedTuple):
         angular_velocity: body frame [rad/s].
         force: applied force, weight included, world [N].
         torque: applied torque about the centre of mass, world [N m].
+        stiffness: of the springs to the commanded displacement, world [N/m, N m/rad].
+        command: commanded displacement in this step, world [m, rad].
+        memory: 1, or 0 for a quasi-dynamic body, which starts every step from rest.
         mass: [kg].
         inertia: about the centre of mass, body frame [kg m^2].
         timestep: h [s].
@@ -31,6 +34,9 @@ class Motion(NamedTuple):
     angular_velocity: Float[Array, "3"]
     force: Float[Array, "3"]
     torque: Float[Array, "3"]
+    stiffness: Float[Array, "6"]
+    command: Float[Array, "6"]
+    memory: Float[Array, ""]
     mass: Float[Array, ""]
     inertia: Float[Array, "3 3"]
     timestep: Float[Array, ""]
@@ -45,11 +51,21 @@ def dynamics(y: Float[Array, "6"], motion: Motion) -> Float[Array, "6"]:
     """Momentum balance without contact impulses; y = (v+, w+), rows in N s and N m s."""
     m = motion
     v, w, h = y[:3], y[3:], m.timestep
-    linear = m.mass * (v - m.velocity) - h * m.force
+    turn = rotation.rotate(m.orientation, w)
+    spring = m.stiffness * (m.command - h * jnp.concatenate([v, turn]))
+    linear = m.mass * (v - m.memory * m.velocity) - h * (m.force + spring[:3])
     after = cayley_momentum(h * w, m.inertia @ w)
     before = cayley_momentum(-h * m.angular_velocity, m.inertia @ m.angular_velocity)
-    angular = rotation.rotate(m.orientation, after - before) - h * m.torque
-    return jnp.concatenate([linear, angular])
+    momentum = rotation.rotate(m.orientation, after - m.memory * before)
+    return jnp.concatenate([linear, momentum - h * (m.torque + spring[3:])])
+
+
+def row_scale(motion: Motion) -> Float[Array, "6"]:
+    """What a unit of velocity changes in the rows of `dynamics`."""
+    m = motion
+    gyration = jnp.sqrt(jnp.trace(m.inertia) / 3 / m.mass)
+    arm = jnp.concatenate([jnp.ones(3, gyration.dtype), jnp.broadcast_to(gyration, (3,))])
+    return m.mass * arm + m.timestep**2 * m.stiffness
 
 
 def next_pose(y: Float[Array, "*n 6"], motion: Motion) -> tuple[Array, Array]:

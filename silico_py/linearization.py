@@ -15,13 +15,13 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from silico_py import rotation
-from silico_py.contact_jacobian import pose_derivative
+from silico_py.assembly import assemble
+from silico_py.contact import Formulation
 from silico_py.integrator import Motion
 from silico_py.options import SolverOptions
 from silico_py.scene import Scene, State
-from silico_py.simulate import arms, motions_of, next_state, search, shift
-from silico_py.single_level import assemble
-from silico_py.solver import CellGroup, Problem, Variables, newton_inverse
+from silico_py.simulate import arms, motions_of, next_state, search, shift, split_control
+from silico_py.solver import Problem, Variables, newton_inverse
 from silico_py.solver.kkt import CellRightHandSide, RightHandSide
 
 
@@ -37,14 +37,15 @@ def linearize(
     Args:
         scene: the scene, n bodies.
         state: where to differentiate.
-        control: (n, 6) force [N] and torque [N m] at the centre of mass, world frame.
+        control: (n, 6) as for `step`.
         smoothing: rho of the solution that is differentiated, or k of them, largest first:
             each is then reached from the one before it.
         options: iteration limits; its relaxations are not used.
 
     Returns:
         A (12n, 12n) and B (12n, 6n), with a leading axis k for k smoothings. Rows and columns
-        are body after body (dx, dtheta, dv, dw); columns of B (force, torque).
+        are body after body (dx, dtheta, dv, dw); columns of B are
+        those of the control.
 
     Raises:
         ValueError: for a control of the wrong shape, or a smoothing that is not positive or
@@ -52,15 +53,15 @@ def linearize(
     """
     options = options or SolverOptions()
     relaxations = _checked(smoothing, state.position.dtype)
-    motions = motions_of(scene, state, control)
-    bodies = jax.vmap(BodyDerivative.of)(motions, arms(scene), state)
+    motions, formulation = motions_of(scene, state, control), options.formulation
+    bodies = Inputs(motions, arms(scene), state)
 
     def advance(start: Variables, rho: Array) -> tuple[Variables, tuple[Array, Array]]:
-        problem, _, _ = assemble(scene, motions, rho)
+        problem, _, _ = assemble(scene, motions, rho, formulation)
         point = search(problem, start, rho, options).variables
-        return point, _derivative(problem, point, bodies, motions, arms(scene))
+        return point, _derivative(problem, point, bodies, formulation)
 
-    _, start, _ = assemble(scene, motions, relaxations[0])
+    _, start, _ = assemble(scene, motions, relaxations[0], formulation)
     a, b = jax.lax.scan(advance, start, relaxations)[1]
     return (a[0], b[0]) if np.ndim(smoothing) == 0 else (a, b)
 
@@ -101,88 +102,93 @@ def _checked(smoothing: Any, dtype: jnp.dtype) -> Float[Array, " k"]:
     return jnp.atleast_1d(jnp.asarray(smoothing, dtype))
 
 
-class BodyDerivative(NamedTuple):
-    """How a body's motion starts, against its inputs: 12 of the state, 6 of the control."""
+class Inputs(NamedTuple):
+    """Bodies before the step; each has 18 inputs, 12 of its state and 6 of its control."""
 
+    motion: Motion
+    arm: Float[Array, "n 3"]  # centre of mass in the body frame [m]
     state: State
-    position: Float[Array, "3 18"]  # of the centre of mass, world
-    turn: Float[Array, "3 18"]  # rotation vector, world
 
-    @classmethod
-    def of(cls, motion: Motion, arm: Float[Array, "3"], state: State) -> BodyDerivative:
-        """For one body."""
-        inputs = jnp.zeros(18, arm.dtype)
-        position = jax.jacfwd(lambda u: _moved(motion, arm, state, u).position)(inputs)
-        turn = jnp.zeros((3, 18), arm.dtype).at[:, 3:6].set(rotation.matrix(motion.orientation))
-        return cls(state, position, turn)
+    def changed(self, inputs: Float[Array, "18"]) -> Motion:
+        """The motion of one body with changed inputs."""
+        state = perturb(self.state, inputs[:12])
+        position, velocity = shift(state, self.arm)
+        force, command = split_control(inputs[12:], self.motion.stiffness)
+        return self.motion._replace(
+            position=position,
+            orientation=state.orientation,
+            velocity=velocity,
+            angular_velocity=state.angular_velocity,
+            force=self.motion.force + force[:3],
+            torque=self.motion.torque + force[3:],
+            command=self.motion.command + command,
+        )
 
+    def pose_derivative(self) -> Float[Array, "6 18"]:
+        """Of one body: centre of mass and rotation vector in the world, by its inputs."""
+        position = jax.jacfwd(lambda u: self.changed(u).position)(self.zero)
+        turn = jnp.zeros((3, 18), position.dtype)
+        turn = turn.at[:, 3:6].set(rotation.matrix(self.motion.orientation))
+        return jnp.concatenate([position, turn])
 
-def _moved(motion: Motion, arm: Array, state: State, inputs: Float[Array, "18"]) -> Motion:
-    """The motion of one body with changed state and control."""
-    state = perturb(state, inputs[:12])
-    position, velocity = shift(state, arm)
-    return motion._replace(
-        position=position,
-        orientation=state.orientation,
-        velocity=velocity,
-        angular_velocity=state.angular_velocity,
-        force=motion.force + inputs[12:15],
-        torque=motion.torque + inputs[15:],
-    )
+    @property
+    def zero(self) -> Float[Array, "18"]:
+        """No change."""
+        return jnp.zeros(18, self.arm.dtype)
 
 
 def _derivative(
-    problem: Problem, w: Variables, bodies: BodyDerivative, motions: Motion, arm: Array
+    problem: Problem, w: Variables, bodies: Inputs, formulation: Formulation
 ) -> tuple[Array, Array]:
     """(A, B) at one point of the central path, by the implicit function theorem."""
-    change = newton_inverse(problem, w, _right_hand_sides(problem, w, bodies, motions, arm)).y
+    rhs = _right_hand_sides(problem, w, bodies, formulation)
+    change = newton_inverse(problem, w, rhs).y
 
-    def after(motion: Motion, arm: Array, state: State, y: Array) -> tuple[Array, Array]:
-        base = next_state(motion, arm, y)
+    def after(body: Inputs, y: Array) -> tuple[Array, Array]:
+        base = next_state(body.motion, body.arm, y)
 
         def coordinates(inputs: Array, y: Array) -> Array:
-            return difference(next_state(_moved(motion, arm, state, inputs), arm, y), base)
+            return difference(next_state(body.changed(inputs), body.arm, y), base)
 
-        return jax.jacfwd(coordinates, argnums=(0, 1))(jnp.zeros(18, y.dtype), y)
+        return jax.jacfwd(coordinates, argnums=(0, 1))(body.zero, y)
 
-    to_inputs, to_y = jax.vmap(after)(motions, arm, bodies.state, w.y)
-    n = len(arm)
+    to_inputs, to_y = jax.vmap(after)(bodies, w.y)
+    n = len(w.y)
     total = (to_y @ change).reshape(n, 12, n, 18)
     total = total.at[jnp.arange(n), :, jnp.arange(n)].add(to_inputs)
     return total[..., :12].reshape(12 * n, 12 * n), total[..., 12:].reshape(12 * n, 6 * n)
 
 
 def _right_hand_sides(
-    problem: Problem, w: Variables, bodies: BodyDerivative, motions: Motion, arm: Array
+    problem: Problem, w: Variables, bodies: Inputs, formulation: Formulation
 ) -> RightHandSide:
-    """Minus the derivative of every row with respect to the 18 n inputs."""
-    n, dtype = len(arm), w.y.dtype
+    """Minus the derivative of every row by the 18 n inputs, which stand in the columns."""
+    n = len(w.y)
 
-    def balance(motion: Motion, arm: Array, state: State, y: Array) -> Array:
-        rows = lambda u: problem.node_residual(y, _moved(motion, arm, state, u))  # noqa: E731
-        return jax.jacfwd(rows)(jnp.zeros(18, dtype))
+    def balance(body: Inputs, y: Array) -> Array:
+        return jax.jacfwd(lambda u: problem.node_residual(y, body.changed(u)))(body.zero)
 
-    own = jax.vmap(balance)(motions, arm, bodies.state, w.y)
-    nodes = jnp.zeros((n, 6, n, 18), dtype).at[jnp.arange(n), :, jnp.arange(n)].set(-own)
+    own = jax.vmap(balance)(bodies, w.y)
+    nodes = jnp.zeros((n, 6, n, 18), own.dtype).at[jnp.arange(n), :, jnp.arange(n)].set(-own)
     nodes = nodes.reshape(n, 6, 18 * n)
-    poses = jnp.concatenate([bodies.position, bodies.turn], axis=1)
+    poses = jax.vmap(Inputs.pose_derivative)(bodies)
     cells = []
     for group, cell in zip(problem.groups, w.cells, strict=True):
-        m, arity = group.nodes.shape
-        to_pose = jax.vmap(pose_derivative)(w.y[group.nodes], cell.x, cell.dual, group.data)
-
-        def spread(rows: Array, group: CellGroup = group) -> Array:
-            """Derivatives by the poses of a cell's bodies, as derivatives by all inputs."""
-            m, arity = group.nodes.shape
-            parts = rows.reshape(m, -1, arity, 6)
-            parts = jnp.einsum("mrap,mapu->mrau", parts, poses[group.nodes])
-            out = jnp.zeros((m, parts.shape[1], n, 18), dtype)
-            place = jnp.arange(m)[:, None]
-            out = out.at[place, :, group.nodes].add(parts.swapaxes(1, 2))
-            return out.reshape(m, -1, 18 * n)
-
-        force, local, slack = map(spread, to_pose)
-        nodes = nodes.at[group.nodes].add(-force.reshape(m, arity, 6, -1))
+        at = (group.gather(w.y), cell.x, cell.dual, group.data)
+        blocks = jax.vmap(formulation.pose_derivative)(*at)
+        force, local, slack = (_spread(block, group.nodes, poses) for block in blocks)
+        nodes = nodes.at[group.nodes].add(-force.reshape(*group.nodes.shape, 6, 18 * n))
         product = group.cone.product(cell.dual[:, None], slack.swapaxes(1, 2)).swapaxes(1, 2)
         cells.append(CellRightHandSide(-local, -product))
     return RightHandSide(nodes, tuple(cells))
+
+
+def _spread(
+    rows: Float[Array, "cells rows poses"], nodes: Array, poses: Float[Array, "n 6 18"]
+) -> Float[Array, "cells rows inputs"]:
+    """Derivatives by the poses of each cell's bodies as derivatives by all inputs."""
+    m, arity = nodes.shape
+    parts = rows.reshape(m, -1, arity, 6)
+    parts = jnp.einsum("mrap,mapu->maru", parts, poses[nodes])
+    out = jnp.zeros((m, rows.shape[1], len(poses), 18), rows.dtype)
+    return out.at[jnp.arange(m)[:, None], :, nodes].add(parts).reshape(m, rows.shape[1], -1)

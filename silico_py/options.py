@@ -7,7 +7,12 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-METHODS = ("single-level",)
+from silico_py import bilevel
+from silico_py.contact import Formulation
+from silico_py.contact_jacobian import SINGLE_LEVEL
+
+METHODS = ("single-level", "bilevel")
+RELAXATIONS = ("relaxation", "gradient_relaxation", "collision_relaxation")
 SMALLEST_RELAXATION = {"float32": 1e-3, "float64": 1e-12}
 
 
@@ -24,7 +29,9 @@ class SolverOptions:
         max_iterations: Newton steps allowed a step, restarts included.
         polish: Newton steps, at most, that take a converged step from rho / 10 to rounding;
             they are not counted in `info.iterations`. 0 is fastest.
-        method: "single-level".
+        method: "single-level", or "bilevel": collision programs solved inside the contact
+            problem, the baseline of the paper.
+        collision_relaxation: rho of the bilevel's collision programs.
 
     Raises:
         ValueError: for a value out of range.
@@ -35,9 +42,10 @@ class SolverOptions:
     max_iterations: int = 30
     polish: int = 3
     method: str = "single-level"
+    collision_relaxation: float = 1e-6
 
     def __post_init__(self) -> None:
-        for name in ("relaxation", "gradient_relaxation"):
+        for name in RELAXATIONS:
             value = getattr(self, name)
             if value is not None and not _traced(value) and not value > 0:
                 raise ValueError(f"{name}: must be positive, got {value}")
@@ -48,10 +56,17 @@ class SolverOptions:
         if self.method not in METHODS:
             raise ValueError(f"method: expected one of {METHODS}, got {self.method!r}")
 
+    @property
+    def formulation(self) -> Formulation:
+        """How contacts are found."""
+        if self.method == "single-level":
+            return SINGLE_LEVEL
+        return bilevel.formulation(self.collision_relaxation)
+
     def check_precision(self, dtype: jnp.dtype) -> None:
         """Refuse a relaxation that `dtype` cannot carry."""
         smallest = SMALLEST_RELAXATION.get(jnp.dtype(dtype).name, jnp.inf)
-        for name in ("relaxation", "gradient_relaxation"):
+        for name in RELAXATIONS:
             value = getattr(self, name)
             if value is None or _traced(value) or value >= smallest:
                 continue

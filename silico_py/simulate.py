@@ -10,15 +10,13 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from silico_py import rotation
-from silico_py.collision import conditions
-from silico_py.contact import Contact, kinematics, unpack
+from silico_py.assembly import ContactBatch, assemble
+from silico_py.contact import Contact, Formulation, Touch
 from silico_py.friction import project
 from silico_py.integrator import Motion, next_pose
 from silico_py.options import SolverOptions
 from silico_py.scene import Scene, State
-from silico_py.single_level import ContactBatch, assemble
 from silico_py.solver import (
-    CellVariables,
     Options,
     Problem,
     Solution,
@@ -83,7 +81,9 @@ def step(
     Args:
         scene: the scene; may be traced, batched and differentiated like any pytree.
         state: the current state.
-        control: (n, 6) force [N] and torque [N m] at the centre of mass, world frame.
+        control: (n, 6) force [N] and torque [N m] at the centre of mass, world frame; for
+            directions in which a body has stiffness, the commanded displacement [m, rad] in
+            this step instead.
         options: relaxation and limits.
 
     Returns:
@@ -98,9 +98,11 @@ def step(
     dtype = state.position.dtype
     options.check_precision(dtype)
     motions = motions_of(scene, state, control)
-    problem, start, batches = assemble(scene, motions, jnp.asarray(options.relaxation, dtype))
+    formulation = options.formulation
+    relaxation = jnp.asarray(options.relaxation, dtype)
+    problem, start, batches = assemble(scene, motions, relaxation, formulation)
     solution = _solve(problem, start, options)
-    info = _info(scene, batches, solution)
+    info = _info(batches, solution, formulation)
     return next_state(motions, arms(scene), solution.variables.y), info
 
 
@@ -167,17 +169,31 @@ def motions_of(scene: Scene, state: State, control: Any) -> Motion:
     control = jnp.zeros((n, 6), dtype) if control is None else vector("control", control, n, 6)
     mass = jnp.stack([body.mass for body in scene.bodies])
     position, velocity = shift(state, arms(scene))
+    stiffness = jnp.stack([body.stiffness for body in scene.bodies]).astype(dtype)
+    weight = jnp.concatenate([mass[:, None] * scene.gravity, jnp.zeros((n, 3), dtype)], axis=1)
+    force, command = split_control(control, stiffness)
+    # A position-controlled direction is compensated for gravity.
+    force += split_control(weight, stiffness)[0]
     return Motion(
         position=position,
         orientation=state.orientation,
         velocity=velocity,
         angular_velocity=state.angular_velocity,
-        force=mass[:, None] * scene.gravity + control[:, :3],
-        torque=control[:, 3:],
+        force=force[:, :3],
+        torque=force[:, 3:],
+        stiffness=stiffness,
+        command=command,
+        memory=jnp.array([not body.quasi_dynamic for body in scene.bodies], dtype),
         mass=mass,
         inertia=jnp.stack([body.inertia for body in scene.bodies]),
         timestep=jnp.broadcast_to(scene.timestep, (n,)),
     )
+
+
+def split_control(control: Array, stiffness: Array) -> tuple[Array, Array]:
+    """Control as (force, commanded displacement): the latter where there is stiffness."""
+    held = stiffness > 0
+    return jnp.where(held, 0, control), jnp.where(held, control, 0)
 
 
 def shift(state: State, arm: Float[Array, "*n 3"]) -> tuple[Array, Array]:
@@ -200,11 +216,12 @@ def arms(scene: Scene) -> Float[Array, "n 3"]:
     return jnp.stack([body.center_of_mass for body in scene.bodies])
 
 
-def _info(scene: Scene, batches: list[ContactBatch], solution: Solution) -> Info:
+def _info(batches: list[ContactBatch], solution: Solution, formulation: Formulation) -> Info:
     y = solution.variables.y
     parts = []
     for batch, cell in zip(batches, solution.variables.cells, strict=True):
-        parts.append(jax.vmap(_contact_info)(y[batch.nodes], cell, batch.contacts))
+        read = jax.vmap(lambda *at: _contact_info(formulation.touch(*at), at[-1]))
+        parts.append(read(y[batch.nodes], cell.x, cell.dual, batch.contacts))
     order = np.argsort(np.concatenate([batch.indices for batch in batches] or [[]]).astype(int))
     if parts:
         contacts = jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[order], *parts)
@@ -221,12 +238,8 @@ def _info(scene: Scene, batches: list[ContactBatch], solution: Solution) -> Info
     )
 
 
-def _contact_info(y: Float[Array, "arity 6"], cell: CellVariables, c: Contact) -> ContactInfo:
-    u = unpack(cell.x, cell.dual, c)
-    a = kinematics(c.a, y[0]).piece
-    b = kinematics(c.b, y[1] if len(y) == 2 else None).piece
-    rows = conditions(a, b, c.length, u.primal, u.dual_a, u.dual_b)
-    normal = (rows.normal_a + rows.normal_b) / 2
-    impulse = c.mass * (u.gamma * rows.normal_a + project(normal, u.beta[1:]))
-    unit = normal / jnp.linalg.norm(normal)
-    return ContactInfo(u.primal.alpha, u.primal.point, unit, impulse / c.a.motion.timestep)
+def _contact_info(touch: Touch, c: Contact) -> ContactInfo:
+    tangential = project(touch.normal, touch.beta[1:])
+    impulse = c.mass * (touch.gamma * touch.normal_a + tangential)
+    unit = touch.normal / jnp.linalg.norm(touch.normal)
+    return ContactInfo(touch.alpha, touch.point, unit, impulse / c.a.motion.timestep)

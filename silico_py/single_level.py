@@ -1,97 +1,83 @@
-"""One time step as a single relaxed complementarity problem (eq. 20 of the paper, in 3D)."""
+"""Contact and collision as one problem: eq. 20 of the single-level paper, in 3D."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
-from silico_py import friction, rotation
-from silico_py.collision import SlackMap, pair_length
-from silico_py.contact import Contact, Side, contact_cone, contact_rows, start_contact
-from silico_py.contact_jacobian import contact_jacobian
-from silico_py.integrator import Motion, dynamics
-from silico_py.scene import ContactPair, Scene
-from silico_py.solver import CellGroup, Problem, Variables
+from silico_py import friction
+from silico_py.collision import CollisionRows, Primal, central_start, conditions
+from silico_py.contact import CONE, Contact, Touch, both_kinematics, current, exchange
+from silico_py.primitives import ConvexShape
+from silico_py.solver import CellResidual, CellVariables, ProductCone
+
+START_GAMMA = 10.0  # largest normal impulse of the start, dimensionless
 
 
-class ContactBatch(NamedTuple):
-    """Contacts of one kind of pair: same shapes' structure, same number of bodies."""
+class Unknowns(NamedTuple):
+    """Named parts of the primal and dual vectors of one contact."""
 
-    indices: np.ndarray  # positions in scene.pairs
-    nodes: np.ndarray  # (contacts, arity) body indices
-    contacts: Contact  # stacked
-
-
-def batches(scene: Scene, motions: Motion, relaxation: Float[Array, ""]) -> list[ContactBatch]:
-    """Group the scene's pairs so that each kind compiles once."""
-    kinds: dict[Hashable, list[tuple[int, list[int], Contact]]] = {}
-    for index, pair in enumerate(scene.pairs):
-        contact = _contact(scene, motions, pair, relaxation)
-        key = (jax.tree.structure(contact), tuple(np.shape(v) for v in jax.tree.leaves(contact)))
-        nodes = [pair.body_a] if pair.body_b is None else [pair.body_a, pair.body_b]
-        kinds.setdefault(key, []).append((index, nodes, contact))
-    return [
-        ContactBatch(
-            np.array([index for index, _, _ in members]),
-            np.array([nodes for _, nodes, _ in members]),
-            jax.tree.map(lambda *leaves: jnp.stack(leaves), *(c for _, _, c in members)),
-        )
-        for members in kinds.values()
-    ]
+    primal: Primal
+    psi: Float[Array, ""]
+    dual_a: Float[Array, " dim_a"]
+    dual_b: Float[Array, " dim_b"]
+    gamma: Float[Array, ""]
+    beta: Float[Array, "4"]
 
 
-def _contact(
-    scene: Scene, motions: Motion, pair: ContactPair, relaxation: Float[Array, ""]
-) -> Contact:
-    a = _body_side(scene, motions, pair.body_a, pair.piece_a)
-    mass = scene.bodies[pair.body_a].mass
-    if pair.body_b is None:
-        fixture = scene.environment[pair.piece_b]
-        turn = rotation.matrix(fixture.orientation)
-        b = Side(fixture.shape, SlackMap.of(fixture.shape), fixture.position, turn, None)
-    else:
-        b = _body_side(scene, motions, pair.body_b, pair.piece_b)
-        mass = jnp.minimum(mass, scene.bodies[pair.body_b].mass)
-    length = pair_length(a.shape, b.shape)
-    return Contact(a, b, scene.friction, relaxation, mass, length, jnp.zeros_like(a.position))
+def contact_cone(a: ConvexShape, b: ConvexShape) -> ProductCone:
+    """Cone of one contact: both shapes, the gap, friction."""
+    return a.cone + b.cone + CONE
 
 
-def _body_side(scene: Scene, motions: Motion, body: int, piece: int) -> Side:
-    shape, position, orientation = scene.bodies[body].pieces[piece]
-    offset = position - scene.bodies[body].center_of_mass
-    motion = jax.tree.map(lambda v: v[body], motions)
-    return Side(shape, SlackMap.of(shape), offset, rotation.matrix(orientation), motion)
+def unpack(x: Float[Array, " nx"], z: Float[Array, " dim"], c: Contact) -> Unknowns:
+    """Split the vectors of one contact; the contact point comes back in metres."""
+    aux_a, dim_a, dim_b = c.a.shape.n_aux, c.a.shape.cone.dim, c.b.shape.cone.dim
+    point = c.origin + c.length * x[:3]
+    primal = Primal(point, x[3], x[4 : 4 + aux_a], x[4 + aux_a : -1])
+    dual_a, dual_b, gamma, beta = jnp.split(z, [dim_a, dim_a + dim_b, dim_a + dim_b + 1])
+    return Unknowns(primal, x[-1], dual_a, dual_b, gamma[0], beta)
 
 
-def assemble(
-    scene: Scene, motions: Motion, relaxation: Float[Array, ""]
-) -> tuple[Problem, Variables, list[ContactBatch]]:
-    """The step's problem, its start, and the contacts behind each group of cells."""
-    found = batches(scene, motions, relaxation)
-    groups, cells, started = [], [], []
-    for batch in found:
-        contacts, variables = jax.vmap(start_contact)(batch.contacts)
-        a, b = batch.contacts.a.shape, batch.contacts.b.shape
-        cone = contact_cone(a, b)
-        groups.append(
-            CellGroup(
-                cone=cone,
-                nodes=batch.nodes,
-                function=contact_rows,
-                data=contacts,
-                split=cone.dim - friction.CONE.dim,
-                jacobian=contact_jacobian,
-            )
-        )
-        cells.append(variables)
-        started.append(batch._replace(contacts=contacts))
-    gyration = jnp.sqrt(jnp.trace(motions.inertia, axis1=-2, axis2=-1) / 3 / motions.mass)
-    scale = motions.mass[:, None] * jnp.ones(3, gyration.dtype)
-    scale = jnp.concatenate([scale, scale * gyration[:, None]], axis=-1)
-    start = jnp.zeros((len(scene.bodies), 6), gyration.dtype)
-    return Problem(dynamics, motions, tuple(groups), scale), Variables(start, tuple(cells)), started
+def contact_rows(
+    y: Float[Array, "arity 6"], x: Float[Array, " nx"], z: Float[Array, " dim"], c: Contact
+) -> CellResidual:
+    """Impulses on the bodies, collision optimality, gap and friction of one contact."""
+    u = unpack(x, z, c)
+    a, b = both_kinematics(y, c)
+    rows = conditions(a.piece, b.piece, c.length, u.primal, u.dual_a, u.dual_b)
+    ends = exchange(_touch(u, rows), y, c)
+    local = [rows.point, rows.scale[None], rows.auxiliary, ends.limit]
+    slack = [rows.slack_a, rows.slack_b, ends.slack]
+    return CellResidual(ends.nodes, jnp.concatenate(local), jnp.concatenate(slack))
+
+
+def touch(
+    y: Float[Array, "arity 6"], x: Float[Array, " nx"], z: Float[Array, " dim"], c: Contact
+) -> Touch:
+    """Geometry and impulses at given unknowns."""
+    u = unpack(x, z, c)
+    a, b = both_kinematics(y, c)
+    return _touch(u, conditions(a.piece, b.piece, c.length, u.primal, u.dual_a, u.dual_b))
+
+
+def _touch(u: Unknowns, rows: CollisionRows) -> Touch:
+    sensitivities = (rows.normal_a, rows.normal_b)
+    return Touch(u.primal.alpha, u.primal.point, *sensitivities, u.gamma, u.psi, u.beta)
+
+
+def start_contact(c: Contact) -> tuple[Contact, CellVariables]:
+    """Central start at the current pose: feasible slacks, friction pair at the identity."""
+    a, b = current(c.a), current(c.b)
+    s = central_start(a, b)
+    alpha, dtype = s.primal.alpha, s.primal.alpha.dtype
+    gamma = jnp.minimum(s.complementarity / (alpha - 1), START_GAMMA)
+    identity = friction.CONE.identity(dtype)
+    point = jnp.zeros(3, dtype)
+    x = [point, alpha[None], s.primal.eps_a, s.primal.eps_b, identity[:1]]
+    dual = [s.dual_a, s.dual_b, gamma[None], identity]
+    slack = [s.slack_a, s.slack_b, (alpha - 1)[None], identity]
+    variables = CellVariables(*(jnp.concatenate(parts) for parts in (x, dual, slack)))
+    return c._replace(origin=s.primal.point), variables

@@ -1,0 +1,113 @@
+"""Contact with its collision program solved inside: the baseline the paper compares with.
+
+The collision data alpha(y), p(y), N(y) of each contact come from a solve of its own at each
+evaluation of the residual, and their derivatives from the implicit function theorem
+(section IV of the single-level paper). Friction, integrator, units, the outer interior
+point and its tolerances are those of the single-level method.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from silico_py import friction, rotation
+from silico_py.collision import solve_collision
+from silico_py.contact import (
+    CONE,
+    Contact,
+    Formulation,
+    Touch,
+    both_kinematics,
+    current,
+    exchange,
+)
+from silico_py.primitives import ConvexShape
+from silico_py.solver import CellJacobian, CellResidual, CellVariables, ProductCone
+from silico_py.solver.problem import forward_jacobian
+
+START_GAP = 0.1  # smallest gap of the start
+COLLISION_ITERATIONS = 50
+
+
+def formulation(collision_relaxation: float) -> Formulation:
+    """The bilevel formulation with collision programs solved at `collision_relaxation`."""
+    inner = collision_relaxation
+    return Formulation(
+        cone=contact_cone,
+        rows=partial(contact_rows, inner=inner),
+        jacobian=partial(contact_jacobian, inner=inner),
+        pose_derivative=partial(pose_derivative, inner=inner),
+        start=partial(start_contact, inner=inner),
+        touch=partial(touch, inner=inner),
+    )
+
+
+def contact_cone(a: ConvexShape, b: ConvexShape) -> ProductCone:
+    """Cone of one contact: the gap and friction."""
+    return CONE
+
+
+def touch(
+    y: Float[Array, "arity 6"],
+    x: Float[Array, "1"],
+    z: Float[Array, "5"],
+    c: Contact,
+    inner: float,
+) -> Touch:
+    """Geometry from the collision program at the next pose, impulses from the duals."""
+    a, b = both_kinematics(y, c)
+    found = solve_collision(a.piece, b.piece, c.length, inner, COLLISION_ITERATIONS)
+    return Touch(found.alpha, found.point, found.normal, found.normal, z[0], x[0], z[1:])
+
+
+def contact_rows(
+    y: Float[Array, "arity 6"],
+    x: Float[Array, "1"],
+    z: Float[Array, "5"],
+    c: Contact,
+    inner: float,
+    coupling: Float[Array, ""] | float = 1.0,
+) -> CellResidual:
+    """Impulses on the bodies, gap and friction; x = (psi), z = (gamma, b0, b)."""
+    return CellResidual(*exchange(touch(y, x, z, c, inner), y, c, coupling))
+
+
+def contact_jacobian(
+    y: Array, x: Array, z: Array, c: Contact, coupling: Float[Array, ""], inner: float
+) -> CellJacobian:
+    """Derivative of `contact_rows`."""
+    rows = partial(contact_rows, inner=inner, coupling=coupling)
+    return forward_jacobian(rows, y, x, z, c)
+
+
+def pose_derivative(
+    y: Array, x: Array, z: Array, c: Contact, inner: float
+) -> tuple[Array, Array, Array]:
+    """Derivative of (nodes, local, slack) by the poses of the bodies before the step."""
+
+    def moved(change: Float[Array, "arity 6"]) -> tuple[Array, Array, Array]:
+        sides = []
+        for side, part in zip(c.sides, change, strict=True):
+            turned = rotation.multiply(rotation.cayley(part[3:]), side.motion.orientation)
+            position = side.motion.position + part[:3]
+            motion = side.motion._replace(position=position, orientation=turned)
+            sides.append(side._replace(motion=motion))
+        placed = c._replace(**dict(zip("ab", sides, strict=False)))
+        rows = contact_rows(y, x, z, placed, inner)
+        return rows.nodes.ravel(), rows.local, rows.slack
+
+    blocks = jax.jacfwd(moved)(jnp.zeros_like(y))
+    return tuple(block.reshape(len(block), -1) for block in blocks)
+
+
+def start_contact(c: Contact, inner: float) -> tuple[Contact, CellVariables]:
+    """At the current pose: the gap there, or `START_GAP`; friction pair at the identity."""
+    found = solve_collision(current(c.a), current(c.b), c.length, inner, COLLISION_ITERATIONS)
+    identity = friction.CONE.identity(found.alpha.dtype)
+    gap = jnp.maximum(found.alpha - 1, START_GAP)[None]
+    dual = jnp.concatenate([identity[:1], identity])
+    return c, CellVariables(identity[:1], dual, jnp.concatenate([gap, identity]))

@@ -1,0 +1,180 @@
+"""Models into scenes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from silico_py.body import Body
+from silico_py.models.compiling import Compiled, compile_model
+from silico_py.models.contacts import Contacts, contacts
+from silico_py.models.errors import Element, UnsupportedModelError, checked_ignore, report
+from silico_py.models.geoms import Solid, solids
+from silico_py.models.hull import MAX_VERTICES, check_limit
+from silico_py.models.layout import (
+    WORLD,
+    Layout,
+    Pose,
+    body_name,
+    body_pose,
+    geom_label,
+    geom_pose,
+    inertial_pose,
+)
+from silico_py.models.optional import mujoco
+from silico_py.models.unsupported import unsupported
+from silico_py.primitives import Shape
+from silico_py.scene import Scene, State
+
+Shapes = dict[int, list[Solid]]
+Placed = tuple[Shape, np.ndarray, np.ndarray]
+
+
+def load_model(
+    source: str | Path,
+    ignore: str | Iterable[str] = (),
+    *,
+    timestep: float | None = None,
+    keyframe: str | None = None,
+    decompose: bool = False,
+    max_hull_vertices: int | None = MAX_VERTICES,
+) -> tuple[Scene, State]:
+    """Read an MJCF or URDF model of free rigid bodies, through MuJoCo's own compiler.
+
+    Bodies with a free joint become bodies of the scene, with everything welded to them and
+    with the mass and inertia that MuJoCo computes. Geoms that are fixed in the world become
+    the environment. Geoms without contact bits are pictures and are left out. Time step,
+    gravity, friction and excluded pairs are the model's. A mesh collides as its convex hull,
+    as in MuJoCo. The root link of a URDF floats unless it is called `world`.
+
+    A scene has one coefficient of friction. MuJoCo takes for each pair the larger of the two
+    geoms' (or that of higher priority): the model is refused where the results differ.
+
+    Args:
+        source: path of the file, or the XML itself.
+        ignore: kinds of elements to leave out instead of refusing them, such as `"joint"`
+            (bodies are welded where they are at the start), or `"all"`.
+        timestep: [s]; the model's unless given.
+        keyframe: name of the initial state; `home` if there is one, else the reference pose.
+        decompose: cut meshes into convex pieces (needs the package coacd).
+        max_hull_vertices: of each convex hull; those with more are cut, which is warned of.
+            None keeps them whole, however many faces that costs.
+
+    Returns:
+        The scene and its initial state.
+
+    Raises:
+        UnsupportedModelError: naming every element that a scene cannot represent.
+        FileNotFoundError: for a model, or a mesh of a URDF, that is not there.
+        ValueError: for what MuJoCo refuses, with its message; an unknown keyframe or kind to
+            ignore.
+        ImportError: without MuJoCo; install the extra `models`.
+
+    Warns:
+        ModelWarning: for sensors, softness of contacts and extensions of other simulators,
+            which are left out, and for hulls that were cut.
+    """
+    ignored = checked_ignore(ignore)
+    check_limit(max_hull_vertices)
+    compiled = compile_model(source, keyframe)
+    layout = Layout.of(compiled.model)
+    contact = contacts(compiled.model, layout)
+    report(compiled.source, [*unsupported(compiled, layout), *contact.elements], ignored)
+    _check_bodies(compiled, layout, contact)
+    shapes = {
+        geom: solids(compiled.model, geom, decompose, max_hull_vertices)
+        for geom in [*chain(*contact.moving.values()), *contact.fixed]
+    }
+    cut = [
+        Element("hull", "geom", geom_label(compiled.model, geom), solid.remark)
+        for geom, found in shapes.items()
+        for solid in found
+        if solid.remark
+    ]
+    report(compiled.source, cut, ignored)
+    scene = _scene(compiled, layout, contact, shapes, timestep)
+    return scene, _state(compiled, layout, scene)
+
+
+def _check_bodies(compiled: Compiled, layout: Layout, contact: Contacts) -> None:
+    """Refuse what no `ignore` helps: nothing that moves, bodies without a shape."""
+    model = compiled.model
+    bare = [
+        Element("body", "body", repr(body_name(model, root)), "moves freely but has no geom")
+        for root in layout.roots
+        if not contact.moving[root]
+    ]
+    if not layout.roots:
+        remark = "no body has a free joint; give one a <freejoint/>"
+        bare = [Element("body", "worldbody", f"of {model.nbody - 1} bodies", remark)]
+    if bare:
+        raise UnsupportedModelError(compiled.source, bare)
+
+
+def _scene(
+    compiled: Compiled,
+    layout: Layout,
+    contact: Contacts,
+    shapes: Shapes,
+    timestep: float | None,
+) -> Scene:
+    model, data = compiled.model, compiled.data
+    weightless = model.opt.disableflags & mujoco.mjtDisableBit.mjDSBL_GRAVITY
+    return Scene(
+        bodies=[
+            _body(compiled, layout, root, {g: shapes[g] for g in contact.moving[root]})
+            for root in layout.roots
+        ],
+        environment=_placed(data, {g: shapes[g] for g in contact.fixed}, body_pose(data, WORLD)),
+        timestep=model.opt.timestep if timestep is None else timestep,
+        friction=contact.friction,
+        gravity=np.zeros(3) if weightless else model.opt.gravity,
+        exclude=[(body_name(model, i), body_name(model, j)) for i, j in contact.exclude],
+    )
+
+
+def _placed(data: Any, shapes: Shapes, frame: Pose) -> list[Placed]:
+    """(shape, position, quaternion) in `frame`."""
+    placed = []
+    for geom, found in shapes.items():
+        for solid in found:
+            pose = geom_pose(data, geom).inside(frame).place(solid.pose)
+            placed.append((solid.shape, pose.position, pose.quaternion))
+    return placed
+
+
+def _body(compiled: Compiled, layout: Layout, root: int, shapes: Shapes) -> Body:
+    frame = body_pose(compiled.data, root)
+    members = np.flatnonzero(layout.of_body == root)
+    mass, center, inertia = _mass_properties(compiled, members, frame)
+    name = body_name(compiled.model, root)
+    placed = _placed(compiled.data, shapes, frame)
+    return Body(name, placed, mass=mass, inertia=inertia, center_of_mass=center)
+
+
+def _mass_properties(
+    compiled: Compiled, members: np.ndarray, frame: Pose
+) -> tuple[float, np.ndarray, np.ndarray]:
+    """Mass, centre of mass and inertia about it of bodies welded together, in `frame`."""
+    masses = compiled.model.body_mass[members]
+    poses = [inertial_pose(compiled.data, body).inside(frame) for body in members]
+    center = masses @ np.array([pose.position for pose in poses]) / masses.sum()
+    inertia = np.zeros((3, 3))
+    for body, mass, pose in zip(members, masses, poses, strict=True):
+        axes, offset = pose.rotation.as_matrix(), pose.position - center
+        inertia += axes @ np.diag(compiled.model.body_inertia[body]) @ axes.T
+        inertia += mass * (offset @ offset * np.eye(3) - np.outer(offset, offset))
+    return float(masses.sum()), center, inertia
+
+
+def _state(compiled: Compiled, layout: Layout, scene: Scene) -> State:
+    """MuJoCo's velocity of a free joint is ours: linear in the world, angular in the body."""
+    model, data = compiled.model, compiled.data
+    roots = list(layout.roots)
+    dofs = model.body_dofadr[roots][:, None] + np.arange(6)
+    velocity = data.qvel[dofs]
+    return scene.state(data.xpos[roots], data.xquat[roots], velocity[:, :3], velocity[:, 3:])

@@ -1,0 +1,80 @@
+"""Mesh files into bodies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from silico_py.body import IDENTITY, Body
+from silico_py.models.errors import Element, report
+from silico_py.models.hull import MAX_VERTICES, check_limit, pieces
+from silico_py.models.optional import trimesh
+
+
+def load_mesh(
+    path: str | Path,
+    mass: float,
+    *,
+    name: str | None = None,
+    scale: float = 1.0,
+    decompose: bool = False,
+    max_hull_vertices: int | None = MAX_VERTICES,
+) -> Body:
+    """A body from a mesh file (.obj, .stl and what else trimesh reads).
+
+    The mesh collides as its convex hull, or as the pieces of a convex decomposition. Centre
+    of mass and inertia are those of the solid that the mesh encloses, at uniform density;
+    of its convex pieces where the mesh is not closed.
+
+    Args:
+        path: the file; the body frame is the file's.
+        mass: [kg].
+        name: of the body; the file's stem unless given.
+        scale: of the file's unit [m].
+        decompose: cut it into convex pieces (needs the package coacd).
+        max_hull_vertices: of each piece; None keeps them whole.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if it cannot be read as a mesh or spans no volume.
+        ImportError: without trimesh; install the extra `models`.
+
+    Warns:
+        ModelWarning: for a hull that was cut to `max_hull_vertices`.
+    """
+    check_limit(max_hull_vertices)
+    path = Path(path)
+    name = name or path.stem
+    mesh = read_mesh(path)
+    mesh.apply_scale(scale)
+    try:
+        hulls = pieces(mesh.vertices, mesh.faces, decompose, max_hull_vertices)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    cut = [Element("hull", "mesh", name, hull.remark) for hull in hulls if hull.remark]
+    report(str(path), cut, frozenset())
+    shapes = [(hull.polytope, np.zeros(3), IDENTITY) for hull in hulls]
+    if not mesh.is_volume:
+        return Body(name, shapes, mass)
+    inertia = mesh.moment_inertia * (mass / mesh.volume)
+    return Body(name, shapes, mass, inertia, mesh.center_mass)
+
+
+def read_mesh(path: Path) -> Any:
+    """A `trimesh.Trimesh`; several parts become one.
+
+    Raises:
+        FileNotFoundError, ValueError: as `load_mesh`.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such mesh file")
+    load = trimesh.load
+    try:
+        mesh = load(path, force="mesh")
+    except Exception as error:  # each of its readers has its own
+        raise ValueError(f"{path}: trimesh cannot read it: {error}") from error
+    if not len(mesh.vertices):
+        raise ValueError(f"{path}: holds no triangles")
+    return mesh

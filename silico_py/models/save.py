@@ -1,0 +1,178 @@
+"""Scenes into MJCF."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element, SubElement
+
+import numpy as np
+from scipy.spatial.transform import Rotation
+
+from silico_py.body import Body
+from silico_py.primitives import (
+    Box,
+    Capsule,
+    ConvexShape,
+    Cylinder,
+    Ellipsoid,
+    HalfSpace,
+    Polytope,
+    Sphere,
+)
+from silico_py.scene import Scene, State
+
+TRIANGLE_SLACK = 1e-9
+APPROXIMATED = "{0} has no counterpart in MuJoCo: a mesh inscribed in it"
+
+
+def save_model(scene: Scene, state: State, path: str | Path) -> None:
+    """Write a scene and its initial state as MJCF, for MuJoCo and others that read it.
+
+    Masses, inertias and poses are exact. Polytopes become meshes. Cones, padded polytopes
+    and Minkowski sums become inscribed meshes; a comment in the file says which. The velocity
+    is in the keyframe `home`. MuJoCo's contacts are soft: its motion is close, not equal.
+
+    Args:
+        scene: not batched.
+        state: one state of it.
+        path: file to write, usually `.xml`.
+
+    Raises:
+        ValueError: for a state that is not one of the scene's, or what MuJoCo refuses: a body
+            called `world`, an inertia that no rigid body has.
+    """
+    _check(scene, state)
+    writer = _Writer()
+    writer.settings(scene)
+    for fixture in scene.environment:
+        writer.geom(writer.world, fixture.shape, fixture.position, fixture.orientation)
+    for body, position, orientation in zip(
+        scene.bodies, state.position, state.orientation, strict=True
+    ):
+        writer.body(body, position, orientation)
+    writer.exclusions(scene.exclude)
+    writer.keyframe(state)
+    writer.write(Path(path))
+
+
+def _check(scene: Scene, state: State) -> None:
+    expected = (len(scene.bodies), 3)
+    if state.position.shape != expected:
+        raise ValueError(f"state: expected positions {expected}, got {state.position.shape}")
+    if "world" in {body.name for body in scene.bodies}:
+        raise ValueError("scene: MuJoCo keeps the name 'world' for itself; rename that body")
+
+
+class _Writer:
+    """The sections of one MJCF file, in MuJoCo's order."""
+
+    def __init__(self) -> None:
+        self.root = Element("mujoco")
+        SubElement(self.root, "compiler", angle="radian")
+        self.option = SubElement(self.root, "option", cone="elliptic")
+        default = SubElement(self.root, "default")
+        self.default = SubElement(default, "geom", condim="3")
+        self.asset = SubElement(self.root, "asset")
+        self.world = SubElement(self.root, "worldbody")
+
+    def settings(self, scene: Scene) -> None:
+        self.option.set("timestep", _numbers(scene.timestep))
+        self.option.set("gravity", _numbers(scene.gravity))
+        self.default.set("friction", _numbers([scene.friction, 0.005, 0.0001]))
+
+    def body(self, body: Body, position: Any, orientation: Any) -> None:
+        element = SubElement(self.world, "body", name=body.name)
+        element.set("pos", _numbers(position))
+        element.set("quat", _numbers(orientation))
+        SubElement(element, "freejoint")
+        element.append(_inertial(body))
+        for shape, piece_position, piece_orientation in body.pieces:
+            self.geom(element, shape, piece_position, piece_orientation)
+
+    def geom(self, parent: Element, shape: ConvexShape, position: Any, orientation: Any) -> None:
+        if isinstance(shape, HalfSpace):
+            position, orientation = _plane(shape, position, orientation)
+        attributes = _primitive(shape) or {"type": "mesh", "mesh": self._mesh(shape)}
+        element = SubElement(parent, "geom", attributes)
+        element.set("pos", _numbers(position))
+        element.set("quat", _numbers(orientation))
+
+    def _mesh(self, shape: ConvexShape) -> str:
+        name = f"mesh{len(self.asset.findall('mesh'))}"
+        if not isinstance(shape, Polytope):
+            comment = f" {name}: {APPROXIMATED.format(type(shape).__name__)} "
+            self.asset.append(ElementTree.Comment(comment))
+        vertices, _ = shape.surface_mesh()
+        # Bodies have explicit inertias; the shell's is the one that never fails on thin meshes.
+        SubElement(self.asset, "mesh", name=name, vertex=_numbers(vertices), inertia="shell")
+        return name
+
+    def exclusions(self, pairs: Iterable[frozenset[str]]) -> None:
+        contact = SubElement(self.root, "contact")
+        for first, second in sorted(sorted(pair) for pair in pairs):
+            SubElement(contact, "exclude", body1=first, body2=second)
+
+    def keyframe(self, state: State) -> None:
+        position = np.concatenate([state.position, state.orientation], axis=1)
+        velocity = np.concatenate([state.velocity, state.angular_velocity], axis=1)
+        key = SubElement(SubElement(self.root, "keyframe"), "key", name="home")
+        key.set("qpos", _numbers(position))
+        key.set("qvel", _numbers(velocity))
+
+    def write(self, path: Path) -> None:
+        ElementTree.indent(self.root)
+        path.write_text(
+            ElementTree.tostring(self.root, encoding="unicode") + "\n", encoding="utf-8"
+        )
+
+
+def _primitive(shape: ConvexShape) -> dict[str, str] | None:
+    """Type and size of a primitive that MuJoCo has; its lengths are half of ours."""
+    match shape:
+        case HalfSpace():
+            return {"type": "plane", "size": "0 0 1"}
+        case Sphere(radius=radius):
+            return {"type": "sphere", "size": _numbers(radius)}
+        case Ellipsoid(radii=radii):
+            return {"type": "ellipsoid", "size": _numbers(radii)}
+        case Box(half_extents=half_extents):
+            return {"type": "box", "size": _numbers(half_extents)}
+        case Capsule(radius=radius, length=length):
+            return {"type": "capsule", "size": _numbers([radius, length / 2])}
+        case Cylinder(radius=radius, length=length):
+            return {"type": "cylinder", "size": _numbers([radius, length / 2])}
+    return None
+
+
+def _plane(shape: HalfSpace, position: Any, orientation: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Pose of a plane whose normal is its z axis."""
+    placed = Rotation.from_quat(np.asarray(orientation, float), scalar_first=True)
+    normal = placed.as_matrix() @ np.asarray(shape.normal, float)
+    upright, _ = Rotation.align_vectors([normal], [[0.0, 0.0, 1.0]])
+    point = np.asarray(position, float) + float(shape.offset) * normal
+    return point, upright.as_quat(scalar_first=True)
+
+
+def _inertial(body: Body) -> Element:
+    inertia = np.asarray(body.inertia, float)
+    smallest, middle, largest = np.linalg.eigvalsh(inertia)
+    if smallest + middle < largest * (1 - TRIANGLE_SLACK):
+        raise ValueError(
+            f"body {body.name!r}: principal moments {smallest:g}, {middle:g}, {largest:g} belong "
+            "to no rigid body (two must add up to the third or more), and MuJoCo refuses them"
+        )
+    upper = inertia[[0, 1, 2, 0, 0, 1], [0, 1, 2, 1, 2, 2]]
+    return Element(
+        "inertial",
+        pos=_numbers(body.center_of_mass),
+        mass=_numbers(body.mass),
+        fullinertia=_numbers(upper),
+    )
+
+
+def _numbers(values: Any) -> str:
+    """Every digit, so that reading the file gives the same floats."""
+    return " ".join(repr(float(value)) for value in np.ravel(np.asarray(values)))

@@ -1,0 +1,138 @@
+"""Find what a compiled model holds that a scene cannot represent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from silico_py.models.compiling import Compiled
+from silico_py.models.errors import Element
+from silico_py.models.layout import WORLD, Layout, body_name, geom_label, lines
+from silico_py.models.optional import mujoco
+
+# Whole element kinds: (kind and tag, list in the spec).
+LISTS = (
+    ("actuator", "actuators"),
+    ("tendon", "tendons"),
+    ("equality", "equalities"),
+    ("pair", "pairs"),
+    ("flex", "flexes"),
+    ("plugin", "plugins"),
+    ("sensor", "sensors"),
+)
+# Fields younger than the oldest MuJoCo that will do are read as zeros where they lack.
+FREE_JOINT_FIELDS = ("jnt_stiffness", "jnt_stiffnesspoly")
+FREE_DOF_FIELDS = ("dof_damping", "dof_dampingpoly", "dof_frictionloss", "dof_armature")
+GEOM_FIELDS = ("margin", "adhesion", "surfacevel")
+DEFAULT_SOLREF = (0.02, 1.0)
+DEFAULT_SOLIMP = (0.9, 0.95, 0.001, 0.5, 2.0)
+
+
+def unsupported(compiled: Compiled, layout: Layout) -> list[Element]:
+    """Every such element but those of contact pairs (see `contacts`)."""
+    return [
+        *_lists(compiled),
+        *_joints(compiled),
+        *_free_joints(compiled.model),
+        *_bodies(compiled.model, layout),
+        *_options(compiled.model.opt),
+        *_geoms(compiled),
+        *compiled.extensions,
+    ]
+
+
+def _lists(compiled: Compiled) -> Iterator[Element]:
+    for kind, elements in LISTS:
+        where = lines(compiled, elements)
+        for element in getattr(compiled.spec, elements):
+            name = repr(element.name) if element.name else f"#{element.id}"
+            yield Element(kind, kind, name, where.get(element.id, ""))
+
+
+def _joints(compiled: Compiled) -> Iterator[Element]:
+    model, where = compiled.model, lines(compiled, "joints")
+    for j in range(model.njnt):
+        kind = mujoco.mjtJoint(int(model.jnt_type[j]))
+        if kind == mujoco.mjtJoint.mjJNT_FREE:
+            continue
+        word = kind.name.removeprefix("mjJNT_").lower()
+        body = body_name(model, model.jnt_bodyid[j])
+        remark = ", ".join(filter(None, [f"{word} of body {body!r}", where.get(j)]))
+        yield Element("joint", "joint", _joint_label(model, j), remark)
+
+
+def _field(model: Any, name: str, length: int) -> np.ndarray:
+    return getattr(model, name, np.zeros(length))
+
+
+def _joint_label(model: Any, joint: int) -> str:
+    name = model.joint(joint).name
+    return repr(name) if name else f"#{joint}"
+
+
+def _free_joints(model: Any) -> Iterator[Element]:
+    for j in np.flatnonzero(model.jnt_type == int(mujoco.mjtJoint.mjJNT_FREE)):
+        dofs = slice(model.jnt_dofadr[j], model.jnt_dofadr[j] + 6)
+        rows: dict[str, Any] = dict.fromkeys(FREE_JOINT_FIELDS, j)
+        rows |= dict.fromkeys(FREE_DOF_FIELDS, dofs)
+        present = [
+            field.partition("_")[2]
+            for field, row in rows.items()
+            if np.any(_field(model, field, model.nv)[row])
+        ]
+        if present:
+            remark = "free, with " + ", ".join(present)
+            yield Element("damping", "joint", _joint_label(model, int(j)), remark)
+
+
+def _bodies(model: Any, layout: Layout) -> Iterator[Element]:
+    for body in range(model.nbody):
+        name = repr(body_name(model, body))
+        if model.body_mocapid[body] >= 0:
+            yield Element("mocap", "body", name, "mocap")
+        if model.body_gravcomp[body] and layout.of_body[body] != WORLD:
+            yield Element("gravcomp", "body", name, f"gravcomp {model.body_gravcomp[body]:g}")
+
+
+def _options(option: Any) -> Iterator[Element]:
+    for name in ("density", "viscosity"):
+        value = getattr(option, name)
+        if value:
+            yield Element("option", "option", name, f"{value:g}")
+    disable, enable = mujoco.mjtDisableBit, mujoco.mjtEnableBit
+    for name, on in {
+        "contact": option.disableflags & disable.mjDSBL_CONTACT,
+        "constraint": option.disableflags & disable.mjDSBL_CONSTRAINT,
+        "override": option.enableflags & enable.mjENBL_OVERRIDE,
+    }.items():
+        if on:
+            yield Element("flag", "flag", name)
+
+
+def _geoms(compiled: Compiled) -> Iterator[Element]:
+    model, where = compiled.model, lines(compiled, "geoms")
+    for g in np.flatnonzero(model.geom_contype | model.geom_conaffinity):
+        for kind, remark in _geom_remarks(model, int(g)):
+            yield Element(
+                kind,
+                "geom",
+                geom_label(model, int(g)),
+                ", ".join(filter(None, [remark, where.get(int(g))])),
+            )
+
+
+def _geom_remarks(model: Any, g: int) -> Iterator[tuple[str, str]]:
+    for kind in ("hfield", "sdf"):
+        if model.geom_type[g] == getattr(mujoco.mjtGeom, f"mjGEOM_{kind.upper()}"):
+            yield kind, kind
+    for kind in GEOM_FIELDS:
+        value = _field(model, f"geom_{kind}", model.ngeom)[g]
+        if np.any(value):
+            yield kind, f"{kind} {value}"
+    if model.geom_condim[g] > 3:
+        yield "condim", f"condim {model.geom_condim[g]}"
+    solref, solimp = model.geom_solref[g], model.geom_solimp[g]
+    if tuple(solref) != DEFAULT_SOLREF or tuple(solimp) != DEFAULT_SOLIMP:
+        yield "solref", f"solref {solref}, solimp {solimp}"

@@ -1,0 +1,313 @@
+"""What there is to see in a simulation, as plain numpy data: shared by every display."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.spatial.transform import Rotation
+
+from silico_py.scene import ContactPair, Scene
+from silico_py.simulate import Trajectory
+from silico_py.solver.status import Status
+from silico_py.viewing.meshes import Piece, Plane, body_pieces, fixtures
+
+# Okabe and Ito's palette, which colour-blind people can tell apart, a little softened.
+COLORS = ("#3d7fc4", "#e08a2e", "#3aa27d", "#c45a8f", "#d2b13a", "#65b4de", "#c75146", "#7d6bb8")
+STATE_WIDTHS = {"position": 3, "orientation": 4, "velocity": 3, "angular_velocity": 3}
+UNIT_TOLERANCE = 1e-3  # an orientation further from norm 1 is not drawn
+TYPICAL_ARROW = 0.45  # length of a typical force [radius of the view]
+LONGEST_ARROW = 1.0  # longer arrows are cut [radius of the view]
+SMALLEST_ARROW = 0.01  # shorter arrows are not drawn [typical arrow]
+LEVEL = 0.7  # cosine of the slope up to which a half-space is ground
+FIXTURE_SHARE = 0.5  # of the motion's extent, by which fixtures may enlarge the view
+
+Fixed = tuple[Piece | Plane, ...]
+
+
+class ContactFrames(NamedTuple):
+    """The contacts of every frame, in the order of `scene.pairs`.
+
+    Attributes:
+        names: of the two pieces.
+        first: index of piece a.
+        second: index of piece b; -1 for a half-space, which alpha does not scale.
+        alpha: (steps, contacts).
+        point: (steps, contacts, 3) world [m].
+        force: (steps, contacts, 3) on piece a, world [N].
+    """
+
+    names: tuple[str, ...]
+    first: np.ndarray
+    second: np.ndarray
+    alpha: np.ndarray
+    point: np.ndarray
+    force: np.ndarray
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A finished simulation. Frame k shows the state after k + 1 steps.
+
+    Attributes:
+        names: of the bodies.
+        pieces: meshes of bodies, then of fixtures.
+        planes: half-spaces of the environment.
+        timestep: [s].
+        position: (steps, n, 3) world [m].
+        orientation: (steps, n, 4) wxyz, body to world.
+        visible: (steps, n) whether the pose can be drawn; a pose that is not finite cannot.
+        contacts: of every frame.
+        notes: by frame, what went wrong there.
+        low: (3,) corner of the box that holds the motion, world [m].
+        high: (3,) the opposite corner.
+        up: (3,) unit vector against gravity; z without gravity.
+        arrow_scale: length of a force arrow [m/N].
+    """
+
+    names: tuple[str, ...]
+    pieces: tuple[Piece, ...]
+    planes: tuple[Plane, ...]
+    timestep: float
+    position: np.ndarray
+    orientation: np.ndarray
+    visible: np.ndarray
+    contacts: ContactFrames
+    notes: dict[int, str]
+    low: np.ndarray
+    high: np.ndarray
+    up: np.ndarray
+    arrow_scale: float
+
+    @classmethod
+    def of(cls, scene: Scene, trajectory: Trajectory) -> Replay:
+        """Read a simulation.
+
+        Args:
+            scene: the scene.
+            trajectory: as `rollout` of this scene returns it, one state a step.
+
+        Raises:
+            ValueError: for something that is not a trajectory, is empty, is batched, belongs
+                to another scene, or holds no finite pose at all.
+        """
+        poses = _poses(scene, trajectory)
+        bodies = tuple(body_pieces(scene))
+        fixed = tuple(fixtures(scene))
+        pieces = bodies + tuple(f for f in fixed if isinstance(f, Piece))
+        low, high = _limits(pieces, *poses)
+        contacts = _contacts(scene, trajectory, pieces, fixed)
+        return cls(
+            names=tuple(body.name for body in scene.bodies),
+            pieces=pieces,
+            planes=tuple(f for f in fixed if isinstance(f, Plane)),
+            timestep=float(scene.timestep),
+            position=poses[0],
+            orientation=poses[1],
+            visible=poses[2],
+            contacts=contacts,
+            notes=_notes(scene, trajectory),
+            low=low,
+            high=high,
+            up=_up(np.asarray(scene.gravity, float)),
+            arrow_scale=TYPICAL_ARROW * _radius(low, high) / _typical(contacts.force),
+        )
+
+    @property
+    def steps(self) -> int:
+        """Number of frames."""
+        return len(self.position)
+
+    @property
+    def center(self) -> np.ndarray:
+        """(3,) middle of the view, world [m]."""
+        return (self.low + self.high) / 2
+
+    @property
+    def radius(self) -> float:
+        """Of a ball about `center` that holds the view [m]."""
+        return _radius(self.low, self.high)
+
+    @property
+    def longest_arrow(self) -> float:
+        """Where force arrows are cut [m]."""
+        return LONGEST_ARROW * self.radius
+
+    @property
+    def smallest_arrow(self) -> float:
+        """Shorter force arrows, and their contact points, are not drawn [m]."""
+        return SMALLEST_ARROW * TYPICAL_ARROW * self.radius
+
+    @property
+    def view_direction(self) -> np.ndarray:
+        """(3,) unit vector from `center` to where a camera stands well."""
+        right = np.eye(3)[1 if abs(self.up[0]) > 0.9 else 0]
+        right = right - (right @ self.up) * self.up
+        right /= np.linalg.norm(right)
+        direction = 0.75 * right - np.cross(self.up, right) + 0.5 * self.up
+        return direction / np.linalg.norm(direction)
+
+    @property
+    def grid_cell(self) -> float:
+        """Side of a square of the grid on planes: 1, 2 or 5 times a power of ten [m]."""
+        goal = self.radius / 4
+        power = 10.0 ** np.floor(np.log10(goal))
+        return float(power * max(step for step in (1, 2, 5) if step * power <= goal))
+
+    def is_level(self, plane: Plane) -> bool:
+        """Whether a half-space is ground rather than a wall."""
+        return bool(plane.normal @ self.up > LEVEL)
+
+    def plane_extent(self, plane: Plane) -> float:
+        """Half side of the square to draw for a half-space [m]."""
+        return (30 if self.is_level(plane) else 1.5) * self.radius
+
+    def color(self, body: int) -> str:
+        """Colour of a body, as #rrggbb."""
+        return COLORS[body % len(COLORS)]
+
+    def time(self, frame: int) -> float:
+        """[s] from the start of the simulation."""
+        return (frame + 1) * self.timestep
+
+    def touching(self, frame: int) -> np.ndarray:
+        """(k,) contacts of a frame whose force is large enough to be drawn."""
+        point, force = self.contacts.point[frame], self.contacts.force[frame]
+        length = self.arrow_scale * np.linalg.norm(force, axis=-1)
+        # Against NaN every comparison is false, and infinity is no length.
+        drawn = (length >= self.smallest_arrow) & (length < np.inf)
+        return np.flatnonzero(drawn & np.isfinite(point).all(axis=-1))
+
+    def arrows(self, frame: int) -> np.ndarray:
+        """(k, 2, 3) start and tip of the force arrows of a frame, world [m]."""
+        touching = self.touching(frame)
+        point, force = self.contacts.point[frame, touching], self.contacts.force[frame, touching]
+        arrow = self.arrow_scale * force
+        length = np.linalg.norm(arrow, axis=-1, keepdims=True)
+        return np.stack([point, point + np.minimum(1, self.longest_arrow / length) * arrow], axis=1)
+
+
+def _poses(scene: Scene, trajectory: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Positions, orientations, and which of them can be drawn."""
+    if not isinstance(trajectory, Trajectory):
+        raise ValueError(
+            f"trajectory: expected what rollout returns, got {type(trajectory).__name__}"
+        )
+    n = len(scene.bodies)
+    position = _rows("trajectory.state.position", trajectory.state.position, None, n, 3)
+    steps = len(position)
+    if not steps:
+        raise ValueError("trajectory: has no steps; nothing to show")
+    orientation = _rows("trajectory.state.orientation", trajectory.state.orientation, steps, n, 4)
+    with np.errstate(invalid="ignore", over="ignore"):
+        norm = np.linalg.norm(orientation, axis=-1)
+        visible = np.isfinite(position).all(axis=-1) & (np.abs(norm - 1) < UNIT_TOLERANCE)
+    if not visible.any():
+        raise ValueError("trajectory: no body has a finite pose in any step; nothing to show")
+    return position, orientation, visible
+
+
+def _rows(name: str, value: Any, *shape: int | None) -> np.ndarray:
+    array = np.array(value, float)
+    fits = array.ndim == len(shape) and all(
+        want in (None, got) for want, got in zip(shape, array.shape, strict=True)
+    )
+    if not fits:
+        wanted = ", ".join("steps" if want is None else str(want) for want in shape)
+        raise ValueError(
+            f"{name}: expected shape ({wanted}), got {array.shape}; give one rollout of this scene"
+        )
+    return array
+
+
+def _notes(scene: Scene, trajectory: Trajectory) -> dict[int, str]:
+    """What went wrong, by frame."""
+    steps = len(trajectory.state.position)
+    converged = _rows("trajectory.info.converged", trajectory.info.converged, steps)
+    status = _rows("trajectory.info.status", trajectory.info.status, steps)
+    names = np.array([body.name for body in scene.bodies])
+    finite = np.ones((steps, len(names)), bool)
+    for field, width in STATE_WIDTHS.items():
+        values = getattr(trajectory.state, field)
+        rows = _rows(f"trajectory.state.{field}", values, steps, len(names), width)
+        finite &= np.isfinite(rows).all(axis=-1)
+    notes = {}
+    for k in np.flatnonzero((converged == 0) | ~finite.all(axis=1)):
+        said = [f"did not converge: {Status(int(status[k])).message}"] if not converged[k] else []
+        if not finite[k].all():
+            said.append(f"state not finite: {', '.join(names[~finite[k]])}")
+        notes[int(k)] = f"step {k + 1} " + "; ".join(said)
+    return notes
+
+
+def _contacts(
+    scene: Scene, trajectory: Trajectory, pieces: tuple[Piece, ...], fixed: Fixed
+) -> ContactFrames:
+    ends = [_ends(pair, pieces, fixed) for pair in scene.pairs]
+    steps, count = len(trajectory.state.position), len(ends)
+    index = {id(piece): k for k, piece in enumerate(pieces)}
+    found = trajectory.info.contacts
+    prefix = "trajectory.info.contacts"
+    return ContactFrames(
+        tuple(f"{a.name} on {b.name}" for a, b in ends),
+        np.array([index[id(a)] for a, _ in ends], int),
+        np.array([index.get(id(b), -1) for _, b in ends], int),
+        _rows(f"{prefix}.alpha", found.alpha, steps, count),
+        _rows(f"{prefix}.point", found.point, steps, count, 3),
+        _rows(f"{prefix}.force", found.force, steps, count, 3),
+    )
+
+
+def _ends(
+    pair: ContactPair, pieces: tuple[Piece, ...], fixed: Fixed
+) -> tuple[Piece, Piece | Plane]:
+    first = [p for p in pieces if p.body == pair.body_a][pair.piece_a]
+    if pair.body_b is None:
+        return first, fixed[pair.piece_b]
+    return first, [p for p in pieces if p.body == pair.body_b][pair.piece_b]
+
+
+def _limits(
+    pieces: tuple[Piece, ...], position: np.ndarray, orientation: np.ndarray, visible: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Box around the motion; fixtures enlarge it, but not without bound."""
+    swept = []
+    for piece in (p for p in pieces if p.body is not None and visible[:, p.body].any()):
+        seen = visible[:, piece.body]
+        turn = Rotation.from_quat(orientation[seen, piece.body], scalar_first=True)
+        for corner in _box_corners(piece):
+            swept.append(turn.apply(corner) + position[seen, piece.body])
+    moving = np.concatenate(swept)
+    low, high = moving.min(axis=0), moving.max(axis=0)
+    reach = FIXTURE_SHARE * np.max(high - low)
+    fixed = [_box_corners(piece) for piece in pieces if piece.body is None]
+    points = np.clip(np.concatenate([[low, high], *fixed]), low - reach, high + reach)
+    return points.min(axis=0), points.max(axis=0)
+
+
+def _box_corners(piece: Piece) -> np.ndarray:
+    """(8, 3) in the frame of the piece's body."""
+    ends = np.stack([piece.vertices.min(axis=0), piece.vertices.max(axis=0)]) + piece.reference
+    return np.stack(np.meshgrid(*ends.T), axis=-1).reshape(-1, 3)
+
+
+def _radius(low: np.ndarray, high: np.ndarray) -> float:
+    return float(np.linalg.norm(high - low)) / 2
+
+
+def _up(gravity: np.ndarray) -> np.ndarray:
+    strength = np.linalg.norm(gravity)
+    return -gravity / strength if strength > 0 else np.array([0.0, 0.0, 1.0])
+
+
+def _typical(force: np.ndarray) -> float:
+    """The median over the steps with contact of the largest force [N]; 1 without any contact.
+
+    Not the largest: an impact lasts one step and would leave every other arrow invisible.
+    """
+    sizes = np.linalg.norm(force, axis=-1)
+    largest = np.where(np.isfinite(sizes), sizes, 0).max(axis=1, initial=0)
+    # A relaxed step gives bodies that are apart a tiny force; it is not a contact.
+    touching = largest[largest > 1e-3 * largest.max()]
+    return float(np.median(touching)) if touching.size else 1.0

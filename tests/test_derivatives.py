@@ -1,0 +1,211 @@
+"""Derivatives of a step against central differences and closed forms."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from stepping import simulate_converged
+
+import silico_py as sp
+from silico_py.assembly import assemble
+from silico_py.contact_jacobian import SINGLE_LEVEL
+from silico_py.linearization import difference, perturb
+from silico_py.simulate import motions_of
+from silico_py.solver.problem import forward_jacobian
+
+H = 1e-6  # of central differences
+LIMITS = {1e-3: 1e-5, 1e-6: 1e-4}  # largest relative error of a column
+
+
+@jax.jit
+def derivative(scene, state, rho):
+    return sp.linearize(scene, state, smoothing=rho)
+
+
+@jax.jit
+def moved(scene, state, changes, rho):
+    """Next states after each change of state and control."""
+
+    def one(change):
+        options = sp.SolverOptions(relaxation=rho)
+        return sp.step(scene, perturb(state, change[:, :12]), change[:, 12:], options)[0]
+
+    return jax.vmap(one)(changes)
+
+
+def differenced(scene, state, rho):
+    """Central differences of the step: A and B."""
+    n = len(scene.bodies)
+    changes = H * np.eye(18 * n).reshape(18 * n, n, 18)
+    ends = moved(scene, state, np.concatenate([changes, -changes, 0 * changes[:1]]), rho)
+    base = jax.tree.map(lambda v: v[-1], ends)
+    ends = jax.vmap(lambda end: difference(end, base).ravel())(ends)
+    slopes = (ends[: 18 * n] - ends[18 * n : -1]) / (2 * H)
+    slopes = np.moveaxis(np.asarray(slopes).reshape(n, 18, 12 * n), -1, 0)
+    return slopes[..., :12].reshape(12 * n, -1), slopes[..., 12:].reshape(12 * n, -1)
+
+
+def worst_column(found, expected):
+    error = np.abs(np.asarray(found) - expected).max(axis=0)
+    return (error / np.abs(expected).max(axis=0)).max()
+
+
+def states_of(scene, state, steps):
+    trajectory = simulate_converged(scene, state, steps)
+    return lambda k: jax.tree.map(lambda v: jnp.asarray(v[k]), trajectory.state)
+
+
+@pytest.fixture(scope="module")
+def drop():
+    scene, state = sp.scenes.drop("box")
+    return scene, states_of(scene, state, 90)
+
+
+@pytest.mark.parametrize("rho", LIMITS)
+@pytest.mark.parametrize("k", [5, 24, 40, 60, 89])
+def test_linearize_agrees_with_differences(drop, rho, k):
+    scene, state = drop
+    a, b = derivative(scene, state(k), rho)
+    expected = differenced(scene, state(k), rho)
+    assert worst_column(a, expected[0]) < LIMITS[rho]
+    assert worst_column(b, expected[1]) < LIMITS[rho]
+
+
+@pytest.mark.parametrize("rho", LIMITS)
+def test_linearize_of_two_bodies(rho):
+    scene, state = sp.scenes.collision(friction=0.3)
+    state = states_of(scene, state, 22)
+    for k in (3, 21):
+        a, b = derivative(scene, state(k), rho)
+        expected = differenced(scene, state(k), rho)
+        assert worst_column(a, expected[0]) < LIMITS[rho]
+        assert worst_column(b, expected[1]) < LIMITS[rho]
+
+
+@pytest.mark.parametrize("name", ["padded_polytope", "minkowski_sum"])
+@pytest.mark.parametrize("make", [sp.scenes.drop, None], ids=["one body", "two bodies"])
+def test_hand_derived_blocks_agree_with_forward_mode(name, make):
+    scene, state = sp.scenes.drop(name) if make else sp.scenes.collision()
+    rng = np.random.default_rng(0)
+    problem, w, _ = assemble(scene, motions_of(scene, state, None), jnp.asarray(1e-6), SINGLE_LEVEL)
+    group, cell = problem.groups[0], w.cells[0]
+    y = 3 * rng.normal(size=(group.nodes.shape[1], 6))
+    x = cell.x[0] + rng.normal(size=cell.x[0].shape)
+    z = cell.dual[0] * rng.uniform(0.5, 2, cell.dual[0].shape)
+    data = jax.tree.map(lambda v: v[0], group.data)
+    found = SINGLE_LEVEL.jacobian(y, x, z, data, jnp.ones(()))
+    expected = forward_jacobian(group.function, y, x, z, data)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-12), found, expected)
+
+
+def test_several_smoothings_are_the_single_ones(drop):
+    scene, state = drop
+    rhos = (1e-2, 1e-4, 1e-6)
+    several = jax.jit(lambda s: sp.linearize(scene, s, smoothing=rhos))(state(60))
+    for k, rho in enumerate(rhos):
+        for found, alone in zip(several, derivative(scene, state(60), rho), strict=True):
+            np.testing.assert_allclose(found[k], alone, rtol=0, atol=1e-6 * np.abs(alone).max())
+
+
+def flat(state):
+    return jnp.concatenate([v.ravel() for v in jax.tree.leaves(state)])
+
+
+def with_parameters(theta):
+    """A box drop as a function of everything that a scene is made of."""
+    mass, friction, height, step, *half = theta
+    body = sp.Body("box", sp.Box(half_extents=jnp.stack(half)), mass=mass)
+    floor = sp.HalfSpace(normal=(0, 0, 1), offset=height)
+    gravity = jnp.stack([0.3, 0.0, -9.81 * mass])
+    return sp.Scene([body], [floor], timestep=step, friction=friction, gravity=gravity)
+
+
+THETA = jnp.array([1.3, 0.2, 0.01, 0.012, 0.25, 0.2, 0.3])
+
+
+@pytest.mark.parametrize("rho", LIMITS)
+def test_derivatives_by_parameters_in_both_modes(drop, rho):
+    state = drop[1](60)
+
+    def outcome(theta):
+        options = sp.SolverOptions(relaxation=rho)
+        return flat(sp.step(with_parameters(theta), state, options=options)[0])
+
+    run = jax.jit(jax.vmap(outcome))
+    h = 1e-6 * jnp.diag(THETA)
+    expected = np.asarray(run(THETA + h) - run(THETA - h)).T / (2e-6 * np.asarray(THETA))
+    forward = jax.jit(jax.jacfwd(outcome))(THETA)
+    assert worst_column(forward, expected) < LIMITS[rho]
+    reverse = jax.jit(jax.jacrev(outcome))(THETA)
+    np.testing.assert_allclose(reverse, forward, rtol=0, atol=1e-9 * np.abs(forward).max())
+
+
+@pytest.mark.parametrize("rho", [1e-2, 1e-3])
+def test_hessian_vector_products(drop, rho):
+    scene, state = drop
+    options = sp.SolverOptions(relaxation=rho)
+    base = state(60)
+
+    def loss(velocity):
+        start = dataclasses.replace(base, velocity=velocity)
+        return jnp.sum(flat(sp.step(scene, start, options=options)[0]) ** 2)
+
+    direction = jnp.array([[0.5, -1.0, 2.0]])
+    gradient = jax.jit(jax.grad(loss))
+    product = jax.jit(lambda v: jax.jvp(jax.grad(loss), (v,), (direction,))[1])(base.velocity)
+    h = 1e-5
+    ahead, behind = base.velocity + h * direction, base.velocity - h * direction
+    expected = (gradient(ahead) - gradient(behind)) / (2 * h)
+    np.testing.assert_allclose(product, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
+
+
+def test_gradient_relaxation_is_the_derivative_at_that_relaxation(drop):
+    scene, state = drop
+    base = state(60)
+
+    def velocity(v, **options):
+        start = dataclasses.replace(base, velocity=v)
+        return sp.step(scene, start, options=sp.SolverOptions(**options))[0].velocity
+
+    smooth = jax.jit(jax.jacfwd(lambda v: velocity(v, relaxation=1e-3)))(base.velocity)
+    mixed = lambda v: velocity(v, relaxation=1e-6, gradient_relaxation=1e-3)  # noqa: E731
+    value, slope = jax.jit(lambda v: (mixed(v), jax.jacfwd(mixed)(v)))(base.velocity)
+    np.testing.assert_allclose(value, velocity(base.velocity, relaxation=1e-6), atol=1e-12)
+    np.testing.assert_allclose(slope, smooth, rtol=0, atol=1e-8)
+
+
+def test_free_flight_in_closed_form():
+    scene, state = sp.scenes.drop("sphere", timestep=0.02)
+    state = dataclasses.replace(state, position=jnp.array([[0.0, 0.0, 50.0]]))
+    a, b = derivative(scene, state, 1e-6)
+    mass, h = float(scene.bodies[0].mass), 0.02
+    np.testing.assert_allclose(a[:3, :3], np.eye(3), atol=1e-6)
+    np.testing.assert_allclose(a[:3, 6:9], h * np.eye(3), atol=1e-6)
+    np.testing.assert_allclose(b[6:9, :3], h / mass * np.eye(3), atol=1e-6)
+    np.testing.assert_allclose(b[:3, :3], h**2 / mass * np.eye(3), atol=1e-6)
+
+
+def on_the_floor(push, friction=0.5, rho=1e-6):
+    """Derivative of the velocity of a box at rest by a horizontal push along x, after a push."""
+    body = sp.Body("box", sp.Box(half_extents=(0.25, 0.25, 0.25)), mass=2.0)
+    floor = sp.HalfSpace(normal=(0, 0, 1), offset=0.0)
+    scene = sp.Scene([body], [floor], timestep=0.01, friction=friction)
+    state = scene.state(position=[[0.0, 0.0, 0.25]], velocity=[[push, 0.0, 0.0]])
+    return derivative(scene, state, rho)[1][6, 0]
+
+
+def test_a_sticking_box_does_not_answer_a_push():
+    assert abs(on_the_floor(0.0)) < 1e-5
+
+
+def test_a_sliding_box_answers_with_its_mass():
+    # Before the push takes its part, friction has 0.05 m/s to take away a step.
+    assert float(on_the_floor(1.0)) == pytest.approx(0.01 / 2.0, rel=1e-3)
+
+
+def test_smoothing_must_be_positive(drop):
+    scene, state = drop
+    with pytest.raises(ValueError, match="smoothing"):
+        sp.linearize(scene, state(5), smoothing=-1.0)

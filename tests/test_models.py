@@ -1,0 +1,573 @@
+"""Models in and out, against MuJoCo itself."""
+
+import dataclasses
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from scipy.spatial.transform import Rotation
+
+import silico_py as sp
+
+mujoco = pytest.importorskip("mujoco")
+trimesh = pytest.importorskip("trimesh")
+
+HERE = Path(__file__).parent / "models"
+URDF = HERE / "toy_description" / "urdf" / "floating.urdf"
+READABLE = ["every_geom", "welded", "exclude", "slide"]
+READY = ["stack", "jenga", "peg_in_hole", "bundle_drop", "planar_push", "collision"]
+SCENES = [*(f"drop:{shape}" for shape in sp.scenes.SHAPES), *READY]
+
+
+def reference(path):
+    """MuJoCo's model, and its data at the keyframe `home`."""
+    model = mujoco.MjModel.from_xml_path(str(path))
+    data = mujoco.MjData(model)
+    if "home" in [model.key(k).name for k in range(model.nkey)]:
+        mujoco.mj_resetDataKeyframe(model, data, model.key("home").id)
+    mujoco.mj_forward(model, data)
+    return model, data
+
+
+def floating_reference():
+    """MuJoCo's reading of the URDF, let loose; all inertias are explicit, so shapes may differ."""
+    text = re.sub("<mesh .*?/>", '<sphere radius="1"/>', URDF.read_text())
+    spec = mujoco.MjSpec.from_string(text)
+    spec.body("base").add_freejoint()
+    model = spec.compile()
+    data = mujoco.MjData(model)
+    mujoco.mj_forward(model, data)
+    return model, data
+
+
+def ready(name):
+    kind, _, shape = name.partition(":")
+    return sp.scenes.drop(shape) if shape else getattr(sp.scenes, kind)()
+
+
+def rotations(quaternions):
+    return Rotation.from_quat(np.array(quaternions), scalar_first=True).as_matrix()
+
+
+def cross(v):
+    return np.array([[0, -v[2], v[1]], [v[2], 0, -v[0]], [-v[1], v[0], 0]])
+
+
+def mass_matrix(body, orientation):
+    """6 x 6 for the velocity of the frame's origin (world) and the angular one (body)."""
+    mass, center = float(body.mass), np.array(body.center_of_mass)
+    arm = -mass * rotations(orientation) @ cross(center)
+    about_origin = np.array(body.inertia) + mass * cross(center) @ cross(center).T
+    return np.block([[mass * np.eye(3), arm], [arm.T, about_origin]])
+
+
+def assert_same_bodies(model, data, scene, state):
+    """Mass, centre of mass, inertia, pose and velocity of every free body."""
+    matrix = np.zeros((model.nv, model.nv))
+    for column, direction in zip(matrix, np.eye(model.nv), strict=True):
+        mujoco.mj_mulM(model, data, column, direction)
+    assert 6 * len(scene.bodies) == model.nv
+    for k, body in enumerate(scene.bodies):
+        dofs = int(model.body(body.name).dofadr[0]) + np.arange(6)
+        ours = mass_matrix(body, state.orientation[k])
+        theirs = matrix[np.ix_(dofs, dofs)]
+        np.testing.assert_allclose(ours, theirs, atol=1e-6 * np.abs(theirs).max())
+        np.testing.assert_allclose(ours[3:, 3:], theirs[3:, 3:], rtol=1e-6, atol=1e-9)
+        pose = data.body(body.name)
+        np.testing.assert_allclose(state.position[k], pose.xpos, rtol=1e-6, atol=1e-12)
+        turned = rotations(state.orientation[k])
+        np.testing.assert_allclose(turned, pose.xmat.reshape(3, 3), atol=1e-9)
+        velocity = np.concatenate([state.velocity[k], state.angular_velocity[k]])
+        np.testing.assert_allclose(velocity, data.qvel[dofs], atol=1e-12)
+
+
+def pieces_in_world(scene, state):
+    """(shape, rotation matrix, position) of every piece, bodies first."""
+    for k, body in enumerate(scene.bodies):
+        frame, origin = rotations(state.orientation[k]), np.array(state.position[k])
+        for shape, position, orientation in body.pieces:
+            yield shape, frame @ rotations(orientation), origin + frame @ np.array(position)
+    for fixture in scene.environment:
+        yield fixture.shape, rotations(fixture.orientation), np.array(fixture.position)
+
+
+def geom_corners(model, data, geom):
+    """World vertices of a mesh geom."""
+    mesh = model.mesh(model.geom_dataid[geom])
+    start, count = int(mesh.vertadr[0]), int(mesh.vertnum[0])
+    local = model.mesh_vert[start : start + count]
+    return local @ data.geom_xmat[geom].reshape(3, 3).T + data.geom_xpos[geom]
+
+
+def fixed_last(model):
+    """Geoms that may touch, those of moving bodies first, as `load_model` orders them."""
+    solid = np.flatnonzero(model.geom_contype | model.geom_conaffinity)
+    root = model.body_rootid[model.geom_bodyid[solid]]
+    fixed = model.body_weldid[model.geom_bodyid[solid]] == 0
+    moving = solid[~fixed][np.argsort(root[~fixed], kind="stable")]
+    return [int(g) for g in [*moving, *solid[fixed]]]
+
+
+@pytest.mark.parametrize("name", READABLE)
+def test_bodies_are_those_of_mujoco(name):
+    path = HERE / f"{name}.xml"
+    model, data = reference(path)
+    scene, state = sp.load_model(path)
+    assert_same_bodies(model, data, scene, state)
+    assert float(scene.timestep) == model.opt.timestep
+    np.testing.assert_array_equal(scene.gravity, model.opt.gravity)
+
+
+@pytest.mark.parametrize("name", READABLE)
+def test_every_geom_is_where_mujoco_has_it(name):
+    path = HERE / f"{name}.xml"
+    model, data = reference(path)
+    pieces = list(pieces_in_world(*sp.load_model(path)))
+    geoms = fixed_last(model)
+    assert len(pieces) == len(geoms)
+    for (shape, turned, position), geom in zip(pieces, geoms, strict=True):
+        if isinstance(shape, sp.Polytope):
+            corners = geom_corners(model, data, geom)
+            outside = (corners - position) @ turned @ np.array(shape.A).T - np.array(shape.b)
+            np.testing.assert_allclose(outside.max(axis=1), 0.0, atol=1e-6)
+            assert len(shape.vertices) == len(corners)
+        else:
+            np.testing.assert_allclose(position, data.geom_xpos[geom], atol=1e-9)
+            np.testing.assert_allclose(turned, data.geom_xmat[geom].reshape(3, 3), atol=1e-9)
+
+
+def test_sizes_follow_from_mass_and_density():
+    """Each body has one geom of 700 kg/m^3, so MuJoCo's masses tell the volumes."""
+    path = HERE / "every_geom.xml"
+    model, _ = reference(path)
+    scene, _ = sp.load_model(path)
+    kinds = [type(body.pieces[0][0]).__name__ for body in scene.bodies]
+    assert kinds == ["Sphere", "Capsule", "Cylinder", "Ellipsoid", "Box", "Polytope"]
+    for body in scene.bodies:
+        ((shape, _, _),) = body.pieces
+        volume = float(shape.mass_properties().volume)
+        np.testing.assert_allclose(700 * volume, model.body(body.name).mass[0], rtol=1e-6)
+
+
+def test_pictures_are_left_out_and_friction_is_read():
+    scene, _ = sp.load_model(HERE / "every_geom.xml")
+    assert [type(f.shape).__name__ for f in scene.environment] == ["HalfSpace", "Box"]
+    np.testing.assert_allclose(scene.friction, 0.6)
+
+
+def test_time_step_and_gravity_can_differ_from_the_numbers_in_the_file():
+    text = one_body(around='<option timestep="0.001"><flag gravity="disable"/></option>')
+    scene, _ = sp.load_model(text, timestep=0.02)
+    np.testing.assert_array_equal(scene.gravity, np.zeros(3))
+    assert float(scene.timestep) == 0.02
+
+
+def test_keyframes():
+    path = HERE / "welded.xml"
+    _, home = sp.load_model(path)
+    _, away = sp.load_model(path, keyframe="away")
+    np.testing.assert_allclose(home.position[1], [0.1, 0.2, 1.3])
+    np.testing.assert_allclose(home.velocity[1], [0.3, -0.1, 0.2])
+    np.testing.assert_allclose(away.position[1], [5.0, 0.0, 1.0])
+    with pytest.raises(ValueError, match=r"keyframe: .*'home'.*not 'nowhere'"):
+        sp.load_model(path, keyframe="nowhere")
+
+
+def test_urdf_with_a_floating_root():
+    with pytest.warns(sp.ModelWarning, match=r"<gazebo> base"):
+        scene, state = sp.load_model(URDF)
+    model, data = floating_reference()
+    assert_same_bodies(model, data, scene, state)
+    (tetrahedron, knob) = (shape for shape, _, _ in scene.bodies[0].pieces)
+    np.testing.assert_allclose(tetrahedron.mass_properties().volume, 0.2**3 / 6, rtol=1e-6)
+    np.testing.assert_allclose(knob.length, 0.1)
+
+
+def test_meshes_of_one_name_in_two_folders_are_told_apart(tmp_path):
+    links, weld = "", '<joint name="w" type="fixed"><parent link="a"/><child link="b"/></joint>'
+    for name, side in [("a", 1.0), ("b", 2.0)]:
+        (tmp_path / name).mkdir()
+        trimesh.creation.box((side, 1.0, 1.0)).export(tmp_path / name / "part.stl")
+        mesh = f'<geometry><mesh filename="{name}/part.stl"/></geometry>'
+        links += f'<link name="{name}"><collision>{mesh}</collision></link>'
+    (tmp_path / "two.urdf").write_text(f'<robot name="two">{links}{weld}</robot>')
+    scene, _ = sp.load_model(tmp_path / "two.urdf")
+    volumes = [float(shape.mass_properties().volume) for shape, _, _ in scene.bodies[0].pieces]
+    np.testing.assert_allclose(sorted(volumes), [1.0, 2.0], rtol=1e-6)
+
+
+def test_urdf_fixed_to_the_world():
+    link = '<link name="{}"><collision><geometry><sphere radius="1"/></geometry></collision></link>'
+    weld = '<joint name="w" type="fixed"><parent link="world"/><child link="base"/></joint>'
+    text = f'<robot name="r"><link name="world"/>{link.format("base")}{weld}</robot>'
+    with pytest.raises(sp.UnsupportedModelError, match="no body has a free joint"):
+        sp.load_model(text)
+
+
+def test_exclusions_by_name_and_by_contact_bits():
+    scene, _ = sp.load_model(HERE / "exclude.xml")
+    pairs = [("left", "right"), ("left", "ghost"), ("right", "ghost")]
+    assert scene.exclude == {frozenset(pair) for pair in pairs}
+    assert len(scene.pairs) == 3  # each with the floor
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_contact_filters_agree_with_mujocos_collisions(seed):
+    """Balls in one place touch wherever they may; friction too is MuJoCo's own for the pair."""
+    rng = np.random.default_rng(seed)
+
+    def bits():
+        kind, affinity = rng.integers(0, 3, 2)
+        return f'contype="{kind}" conaffinity="{affinity}"'
+
+    def ball(name):
+        mu, condim, priority = rng.choice([0.2, 0.5]), rng.choice([1, 3]), rng.integers(0, 2)
+        return (
+            f'<geom name="{name}" size="1" {bits()} friction="{mu}" condim="{condim}" '
+            f'priority="{priority}"/>'
+        )
+
+    free = "".join(f'<body name="{n}"><freejoint/>{ball(n)}</body>' for n in "abc")
+    exclude = '<contact><exclude body1="a" body2="c"/><exclude body1="world" body2="b"/></contact>'
+    text = f"<mujoco><worldbody>{ball('floor')}{free}</worldbody>{exclude}</mujoco>"
+    model = mujoco.MjModel.from_xml_string(text)
+    data = mujoco.MjData(model)
+    mujoco.mj_forward(model, data)
+    touching = {frozenset(model.geom(g).name for g in c.geom) for c in data.contact}
+    slippery = {c.friction[0] if c.dim > 1 else 0.0 for c in data.contact}
+
+    try:
+        scene, _ = sp.load_model(text)
+    except sp.UnsupportedModelError as error:
+        kinds = {element.kind for element in error.elements}
+        with_floor = [pair for pair in touching if "floor" in pair]
+        assert ("friction" in kinds) == (len(slippery) > 1)
+        assert ("contact" in kinds) == (0 < len(with_floor) < 3)
+        return
+    ours = set()
+    for pair in scene.pairs:
+        second = "floor" if pair.body_b is None else scene.bodies[pair.body_b].name
+        ours.add(frozenset([scene.bodies[pair.body_a].name, second]))
+    assert ours == touching
+    assert not slippery or float(scene.friction) == slippery.pop()
+
+
+def test_everything_unsupported_is_refused_by_name():
+    with pytest.raises(sp.UnsupportedModelError) as refused:
+        sp.load_model(HERE / "arm.xml")
+    found = {(element.tag, element.name) for element in refused.value.elements}
+    assert found == {
+        ("joint", "'shoulder'"),
+        ("joint", "'elbow'"),
+        ("joint", "'wrist'"),
+        ("tendon", "'cable'"),
+        ("equality", "'glue'"),
+        ("actuator", "'shoulder servo'"),
+        ("actuator", "'winch'"),
+    }
+    message = str(refused.value)
+    assert "arm.xml" in message and "slide of body 'forearm'" in message
+
+
+def test_ignored_joints_weld_at_the_start():
+    path = HERE / "arm.xml"
+    kinds = ("joint", "tendon", "equality", "actuator")
+    with pytest.warns(sp.ModelWarning, match="'encoder'"):
+        scene, state = sp.load_model(path, ignore=kinds)
+    model, data = reference(path)
+    assert [body.name for body in scene.bodies] == ["cube"]
+    placed = np.array([fixture.position for fixture in scene.environment])
+    names = ["floor", "upper", "fore", "hand"]
+    np.testing.assert_allclose(placed, [data.geom(n).xpos for n in names], atol=1e-9)
+    np.testing.assert_allclose(state.position[0], data.body("cube").xpos)
+    np.testing.assert_allclose(scene.bodies[0].mass, model.body("cube").mass[0])
+
+
+REFUSED = {
+    "damping": '<joint type="free" damping="1"/><geom size="1"/>',
+    "gravcomp": '<freejoint/><geom size="1"/><body gravcomp="1"><geom size="1"/></body>',
+    "margin": '<freejoint/><geom size="1" margin="0.1"/>',
+    "condim": '<freejoint/><geom size="1" condim="6"/>',
+    "friction": '<freejoint/><geom size="1"/><geom size="1" friction="2"/>',
+    "contact": '<freejoint/><geom size="1"/><geom size="1" contype="2" conaffinity="2"/>',
+    "joint": '<freejoint/><geom size="1"/><body><joint/><geom size="1"/></body>',
+}
+REFUSED_AROUND = {
+    "option": '<option density="1.2"/>',
+    "flag": '<option><flag contact="disable"/></option>',
+    "mocap": '<worldbody><body mocap="true"><geom size="1"/></body></worldbody>',
+    "pair": '<contact><pair geom1="floor" geom2="ball"/></contact>',
+    "hfield": '<asset><hfield name="h" nrow="2" ncol="2" size="1 1 1 1" elevation="0 1 0 0"/>'
+    '</asset><worldbody><geom type="hfield" hfield="h"/></worldbody>',
+    "equality": '<equality><weld body1="body"/></equality>',
+}
+
+
+def one_body(inside='<freejoint/><geom name="ball" size="1"/>', around=""):
+    floor = '<geom name="floor" type="plane" size="1 1 1" contype="1" conaffinity="1"/>'
+    body = f'<body name="body">{inside}</body>'
+    return f"<mujoco>{around}<worldbody>{floor}{body}</worldbody></mujoco>"
+
+
+@pytest.mark.parametrize("kind", [*REFUSED, *REFUSED_AROUND])
+def test_each_kind_is_refused_and_can_be_ignored(kind):
+    text = one_body(REFUSED[kind]) if kind in REFUSED else one_body(around=REFUSED_AROUND[kind])
+    with pytest.raises(sp.UnsupportedModelError) as refused:
+        sp.load_model(text)
+    assert {element.kind for element in refused.value.elements} == {kind}
+    scene, _ = sp.load_model(text, ignore=kind)
+    assert [body.name for body in scene.bodies] == ["body"]
+
+
+def test_a_body_of_pictures_falls_through_the_floor_as_in_mujoco():
+    scene, _ = sp.load_model(one_body('<freejoint/><geom size="1" contype="0" conaffinity="0"/>'))
+    assert not scene.environment and not scene.pairs
+    np.testing.assert_allclose(scene.bodies[0].mass, 1000 * 4 / 3 * np.pi)
+
+
+def test_solver_softness_is_warned_of():
+    text = one_body('<freejoint/><geom name="ball" size="1" solref="0.1 1"/>')
+    with pytest.warns(sp.ModelWarning, match="'ball' .*solref"):
+        sp.load_model(text)
+
+
+def named(*names):
+    return sp.Scene([sp.Body(name, sp.Sphere(radius=0.1), mass=1.0) for name in names])
+
+
+def save(scene, state=None):
+    sp.save_model(scene, state or scene.state(), os.devnull)
+
+
+BAD = {
+    "missing file": (FileNotFoundError, "nowhere.xml", lambda: sp.load_model("nowhere.xml")),
+    "missing mesh file": (FileNotFoundError, "no.stl", lambda: sp.load_mesh("no.stl", 1.0)),
+    "broken URDF": (ValueError, "broken XML", lambda: sp.load_model("<robot><link></robot>")),
+    "broken XML": (ValueError, "MuJoCo cannot compile", lambda: sp.load_model("<mujoco>")),
+    "unknown element": (ValueError, "foo", lambda: sp.load_model("<mujoco><foo/></mujoco>")),
+    "another format": (ValueError, "sdf", lambda: sp.load_model("<sdf/>")),
+    "kind": (ValueError, "ignore: .*joints", lambda: sp.load_model("<mujoco/>", ignore="joints")),
+    "nothing moves": (ValueError, "free joint", lambda: sp.load_model("<mujoco/>")),
+    "no geom": (
+        ValueError,
+        "'body' .*no geom",
+        lambda: sp.load_model(
+            one_body('<freejoint/><inertial pos="0 0 0" mass="1" diaginertia="1 1 1"/>')
+        ),
+    ),
+    "world": (ValueError, "rename", lambda: save(named("world"))),
+    "state": (ValueError, r"state: .*\(1, 3\)", lambda: save(named("a"), named("a", "b").state())),
+    "hull": (
+        ValueError,
+        "max_hull_vertices",
+        lambda: sp.load_model("<mujoco/>", max_hull_vertices=3),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_says_what_is_wrong(case):
+    error, words, call = BAD[case]
+    with pytest.raises(error, match=words):
+        call()
+
+
+def test_missing_mesh_of_a_urdf_names_its_address(tmp_path):
+    text = URDF.read_text().replace("tetrahedron.stl", "octahedron.stl")
+    (tmp_path / "lost.urdf").write_text(text)
+    with pytest.raises(FileNotFoundError, match="package://toy_description/meshes/octahedron"):
+        sp.load_model(tmp_path / "lost.urdf")
+
+
+def test_import_leaves_mujoco_alone():
+    code = "import silico_py, sys; assert not {'mujoco', 'trimesh', 'coacd'} & sys.modules.keys()"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=HERE.parents[1])
+
+
+@pytest.mark.parametrize(
+    ("library", "call"),
+    [
+        ("mujoco", lambda: sp.load_model(HERE / "slide.xml")),
+        ("trimesh", lambda: sp.load_mesh(HERE / "meshes" / "wedge.obj", mass=1.0)),
+    ],
+)
+def test_a_missing_library_says_what_to_install(library, call, monkeypatch):
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(ImportError, match=rf"{library} is not installed.*silico-py\[models\]"):
+        call()
+
+
+def simulate(scene, state, steps):
+    states = jax.jit(lambda: sp.rollout(scene, state, steps))()
+    assert states.info.converged.all()
+    return jax.tree.map(np.asarray, states.state)
+
+
+def mujoco_states(model, data, steps):
+    """Position (steps, n, 3) and orientation (steps, n, 4) of free bodies after each step."""
+    rows = []
+    for _ in range(steps):
+        mujoco.mj_step(model, data)
+        rows.append(data.qpos.reshape(-1, 7).copy())
+    rows = np.array(rows)
+    return rows[..., :3], rows[..., 3:]
+
+
+def at_timestep(scene, timestep):
+    """The same bodies, free of contact."""
+    exclude = [tuple(pair) for pair in scene.exclude]
+    return sp.Scene(scene.bodies, (), timestep, gravity=scene.gravity, exclude=exclude)
+
+
+def test_free_flight_is_mujocos():
+    """A body without spin and one that spins about its symmetry axis, for 50 steps."""
+    path = HERE / "welded.xml"
+    scene, state = sp.load_model(path)
+    state = dataclasses.replace(state, angular_velocity=state.angular_velocity.at[1].set(0.0))
+    model, data = reference(path)
+    data.qvel[9:12] = 0.0
+    ours = simulate(scene, state, 50)
+    position, orientation = mujoco_states(model, data, 50)
+    np.testing.assert_allclose(ours.position, position, atol=1e-6)
+    for k in range(2):
+        ours_turned, theirs_turned = rotations(ours.orientation[:, k]), rotations(orientation[:, k])
+        np.testing.assert_allclose(ours_turned, theirs_turned, atol=1e-6)
+
+
+def test_tumbling_converges_to_mujocos_motion():
+    """Both integrators are at least of first order: half the step, half the difference."""
+    path = HERE / "welded.xml"
+    scene, state = sp.load_model(path)
+    differences = []
+    for timestep, steps in [(2e-3, 50), (1e-3, 100)]:
+        model, data = reference(path)
+        model.opt.timestep = timestep
+        position, _ = mujoco_states(model, data, steps)
+        ours = simulate(at_timestep(scene, timestep), state, steps)
+        differences.append(np.abs(ours.position[-1] - position[-1]).max())
+    assert differences[0] < 1e-4
+    assert differences[1] < 0.6 * differences[0]
+
+
+def test_a_box_slides_as_far_as_in_mujoco():
+    path = HERE / "slide.xml"
+    scene, state = sp.load_model(path)
+    ours = simulate(scene, state, 120)
+    position, _ = mujoco_states(*reference(path), 120)
+    distance = np.linalg.norm(ours.position[-1, 0, :2])
+    np.testing.assert_allclose(distance, np.linalg.norm(position[-1, 0, :2]), rtol=0.03)
+    np.testing.assert_allclose(distance, (1 + 0.25) / (2 * 0.3 * 9.81), rtol=0.03)
+    np.testing.assert_allclose(ours.position[-1, 0, 2], position[-1, 0, 2], atol=1e-3)
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_mujoco_compiles_what_is_saved(name, tmp_path):
+    scene, state = ready(name)
+    path = tmp_path / "scene.xml"
+    sp.save_model(scene, state, path)
+    model, data = reference(path)
+    assert_same_bodies(model, data, scene, state)
+    assert model.ngeom == sum(len(body.pieces) for body in scene.bodies) + len(scene.environment)
+    np.testing.assert_allclose(model.geom_friction[:, 0], scene.friction)
+    assert model.nexclude == len(scene.exclude)
+    mujoco.mj_step(model, data)
+    assert np.isfinite(data.qpos).all()
+
+
+@pytest.mark.parametrize("name", ["drop:polytope", "drop:bundle", "stack", "peg_in_hole"])
+def test_round_trip(name, tmp_path):
+    scene, state = ready(name)
+    sp.save_model(scene, state, tmp_path / "scene.xml")
+    again, same = sp.load_model(tmp_path / "scene.xml")
+    for field in ("position", "orientation", "velocity", "angular_velocity"):
+        np.testing.assert_allclose(getattr(same, field), getattr(state, field), atol=1e-12)
+    for field in ("timestep", "friction", "gravity"):
+        np.testing.assert_array_equal(getattr(again, field), getattr(scene, field))
+    assert again.exclude == scene.exclude
+    before, after = (list(pieces_in_world(s, state)) for s in (scene, again))
+    directions = np.random.default_rng(0).normal(size=(20, 3))
+    for (first, turn, at), (second, turned, moved) in zip(before, after, strict=True):
+        assert type(first) is type(second)
+        if isinstance(first, sp.HalfSpace):
+            continue
+        for d in directions:
+            one = d @ (at + turn @ np.array(first.support(turn.T @ d)))
+            other = d @ (moved + turned @ np.array(second.support(turned.T @ d)))
+            np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+def test_a_tilted_half_space_is_saved_as_a_plane(tmp_path):
+    normal = np.array([0.6, 0.0, 0.8])
+    turn = Rotation.from_euler("xyz", [0.3, -0.5, 0.2])
+    pose = (1.0, 2.0, 3.0), turn.as_quat(scalar_first=True)
+    ground = sp.HalfSpace(normal=normal, offset=0.7)
+    scene = sp.Scene([sp.Body("ball", sp.Sphere(radius=0.1), mass=1.0)], [(ground, *pose)])
+    sp.save_model(scene, scene.state(), tmp_path / "scene.xml")
+    _, data = reference(tmp_path / "scene.xml")
+    outward = data.geom_xmat[0].reshape(3, 3)[:, 2]
+    np.testing.assert_allclose(outward, turn.apply(normal), atol=1e-9)
+    height = outward @ (data.geom_xpos[0] - [1.0, 2.0, 3.0])
+    np.testing.assert_allclose(height, 0.7, atol=1e-9)
+
+
+def test_approximated_shapes_are_named_in_the_file(tmp_path):
+    scene, state = ready("bundle_drop")
+    sp.save_model(scene, state, tmp_path / "scene.xml")
+    text = (tmp_path / "scene.xml").read_text()
+    assert "Cone has no counterpart" in text and "MinkowskiSum has no counterpart" in text
+
+
+def test_impossible_inertia_is_not_saved(tmp_path):
+    body = sp.Body("odd", sp.Sphere(radius=0.1), 1.0, np.diag([1.0, 1.0, 3.0]), np.zeros(3))
+    scene = sp.Scene([body])
+    with pytest.raises(ValueError, match="body 'odd': principal moments"):
+        sp.save_model(scene, scene.state(), tmp_path / "scene.xml")
+
+
+def test_load_mesh_has_the_inertia_of_the_solid():
+    """A wedge is half a box; its products of inertia are known in closed form."""
+    body = sp.load_mesh(HERE / "meshes" / "wedge.obj", mass=3.0, scale=2.0)
+    ((shape, _, _),) = body.pieces
+    assert body.name == "wedge" and len(shape.b) == 5
+    np.testing.assert_allclose(shape.mass_properties().volume, 4.0, rtol=1e-6)
+    np.testing.assert_allclose(body.center_of_mass, [2 / 3, 1.0, 2 / 3], rtol=1e-6)
+    # m L^2 / 18 about each leg's direction through the centroid, m L^2 / 12 along the prism.
+    np.testing.assert_allclose(body.inertia[1, 1], 3 * 4 * (1 / 18 + 1 / 18), rtol=1e-6)
+    np.testing.assert_allclose(body.inertia[0, 0], 3 * 4 * (1 / 18 + 1 / 12), rtol=1e-6)
+    np.testing.assert_allclose(body.inertia[0, 2], 3 * 4 / 36, rtol=1e-6)
+
+
+def test_load_mesh_cuts_large_hulls_and_says_so(tmp_path):
+    trimesh.creation.icosphere(3, radius=0.1).export(tmp_path / "ball.stl")
+    with pytest.warns(sp.ModelWarning, match="'?ball'? .*hull of 642 vertices"):
+        body = sp.load_mesh(tmp_path / "ball.stl", mass=1.0, max_hull_vertices=20)
+    ((shape, _, _),) = body.pieces
+    assert len(shape.vertices) == 20
+    assert float(shape.bounding_radius) <= 0.1 + 1e-6
+
+
+def test_flat_mesh_is_refused(tmp_path):
+    (tmp_path / "flat.obj").write_text("v 0 0 0\nv 1 0 0\nv 0 1 0\nv 1 1 0\nf 1 2 3\nf 2 4 3\n")
+    with pytest.raises(ValueError, match=r"flat\.obj.*no volume"):
+        sp.load_mesh(tmp_path / "flat.obj", mass=1.0)
+
+
+def test_decomposition_leaves_the_notch_open():
+    """The notch of an L is inside its hull and outside its pieces."""
+    pytest.importorskip("coacd")
+    notch = np.array([1.4, 1.4, 0.5])
+    hull = sp.load_mesh(HERE / "meshes" / "corner.obj", mass=3.0)
+    pieces = sp.load_mesh(HERE / "meshes" / "corner.obj", mass=3.0, decompose=True)
+    model = sp.load_model(HERE / "corner.xml", decompose=True)[0].bodies[0]
+    assert bool(hull.geometry.contains(notch))
+    for body in (pieces, model):
+        assert len(body.pieces) == 2
+        assert not bool(body.geometry.contains(notch))
+        np.testing.assert_allclose(body.geometry.mass_properties().volume, 3.0, rtol=1e-3)
+        np.testing.assert_allclose(body.mass, 3.0, rtol=1e-6)
+        np.testing.assert_allclose(body.inertia, hull.inertia, rtol=1e-5, atol=1e-9)

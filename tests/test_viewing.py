@@ -1,0 +1,566 @@
+"""What is shown of a simulation, against numbers worked out here; the live window; the page."""
+
+import configparser
+import io
+import shutil
+import subprocess
+import sys
+import time
+from fnmatch import fnmatch
+from pathlib import Path
+
+import jax
+import matplotlib.image
+import numpy as np
+import pytest
+from stepping import simulate_converged
+
+import silico_py as sp
+from silico_py.viewing import Page, Replay
+from silico_py.viewing.meshes import split_creases
+
+ROOT = Path(__file__).resolve().parents[1]
+STEPS = 12
+HALF = np.array([0.2, 0.15, 0.1])
+RADIUS = 0.25
+BALL, CRATE = 0, 1
+BALL_ON_FLOOR, CRATE_ON_FLOOR, CRATE_ON_POST = 1, 3, 4
+OFFSET, TURN = np.array([0.1, -0.05, 0.02]), np.array([0.5, 0.5, 0.5, 0.5])
+SLOPE = np.array([np.cos(0.1), np.sin(0.1), 0.0, 0.0])
+POST = np.array([1.0, 0.5, 0.3])
+FACES = np.array([[s * (axis == k) for k in range(3)] for axis in range(3) for s in (-1.0, 1.0)])
+
+
+def rotate(q, v):
+    """q v q*, written out in numpy."""
+    w, u = q[..., :1], q[..., 1:]
+    return v * (w**2 - np.sum(u * u, -1, keepdims=True)) + 2 * (
+        np.sum(u * v, -1, keepdims=True) * u + w * np.cross(u, v)
+    )
+
+
+def conjugate(q):
+    return q * np.array([1.0, -1.0, -1.0, -1.0])
+
+
+def make_scene():
+    """A ball and a crate whose box is placed off its origin, a slope, and a post."""
+    ball = sp.Body("ball", sp.Sphere(RADIUS), mass=1.0)
+    crate = sp.Body("crate", [(sp.Box(HALF), OFFSET, TURN)], mass=2.0)
+    slope = (sp.HalfSpace((0.0, 0.0, 1.0), -0.5), (0.3, 0.2, 0.1), SLOPE)
+    post = (sp.Box((0.1, 0.1, 0.3)), POST, (1.0, 0.0, 0.0, 0.0))
+    return sp.Scene([ball, crate], [slope, post], timestep=0.05)
+
+
+def poses():
+    """The ball flies along x, the crate turns about its diagonal."""
+    time = np.linspace(0.0, 1.0, STEPS)
+    position = np.zeros((STEPS, 2, 3))
+    position[:, BALL, 0] = 2 * time
+    position[:, BALL, 2] = 0.5
+    position[:, CRATE] = np.array([-0.5, 0.4, 0.3])
+    orientation = np.zeros((STEPS, 2, 4))
+    orientation[:, BALL, 0] = 1
+    orientation[:, CRATE, 0] = np.cos(time)
+    orientation[:, CRATE, 1:] = np.sin(time)[:, None] / np.sqrt(3)
+    return position, orientation
+
+
+def make_trajectory(scene, position, orientation, **contacts):
+    """A trajectory with these poses: velocities are zero, every step converged, no force."""
+    steps, pairs = len(position), len(scene.pairs)
+    still = np.zeros_like(position)
+    found = sp.ContactInfo(*(np.zeros(steps) for _ in sp.ContactInfo._fields))
+    no_contact = {"alpha": np.ones((steps, pairs))}
+    no_contact |= {name: np.zeros((steps, pairs, 3)) for name in ("point", "force")}
+    found = found._replace(**{**no_contact, **contacts})
+    info = sp.Info(*(np.zeros(steps) for _ in sp.Info._fields))
+    info = info._replace(converged=np.ones(steps, bool), contacts=found)
+    return sp.Trajectory(sp.State(position, orientation, still, still), info)
+
+
+def with_state(trajectory, **fields):
+    values = {**vars(trajectory.state), **fields}
+    return trajectory._replace(state=sp.State(**values))
+
+
+def with_info(trajectory, **fields):
+    return trajectory._replace(info=trajectory.info._replace(**fields))
+
+
+def with_contacts(trajectory, **fields):
+    return with_info(trajectory, contacts=trajectory.info.contacts._replace(**fields))
+
+
+@pytest.fixture(scope="module")
+def scene():
+    return make_scene()
+
+
+@pytest.fixture(scope="module")
+def trajectory(scene):
+    """Forces: the ball's 10 N at every step; the crate's 4 N and 1000 N in step 6 alone."""
+    force, point = np.zeros((STEPS, 5, 3)), np.zeros((STEPS, 5, 3))
+    force[:, BALL_ON_FLOOR] = [6.0, 0.0, 8.0]
+    force[5, CRATE_ON_FLOOR] = [0.0, 4.0, 0.0]
+    force[5, CRATE_ON_POST] = [-1000.0, 0.0, 0.0]
+    point[:, BALL_ON_FLOOR] = [0.1, 0.2, 0.3]
+    point[:, CRATE_ON_POST] = [0.4, 0.5, 0.6]
+    alpha = np.full((STEPS, 5), 1.5)
+    alpha[:, CRATE_ON_POST] = np.linspace(2.0, 0.9, STEPS)
+    return make_trajectory(scene, *poses(), alpha=alpha, point=point, force=force)
+
+
+@pytest.fixture(scope="module")
+def replay(scene, trajectory):
+    return Replay.of(scene, trajectory)
+
+
+def world_vertices(replay, piece, frame):
+    local = piece.reference + piece.vertices
+    if piece.body is None:
+        return local
+    turned = rotate(replay.orientation[frame, piece.body], local)
+    return turned + replay.position[frame, piece.body]
+
+
+# ---------------------------------------------------------------- data
+
+
+def test_contacts_are_those_of_the_scene(scene, replay):
+    kinds = {
+        BALL_ON_FLOOR: ("ball", -1),
+        CRATE_ON_FLOOR: ("crate", -1),
+        CRATE_ON_POST: ("crate", 2),
+    }
+    assert len(replay.contacts.names) == len(scene.pairs) == 5
+    for contact, (name, second) in kinds.items():
+        assert replay.pieces[replay.contacts.first[contact]].name == name
+        assert replay.contacts.second[contact] == second
+    assert replay.pieces[2].body is None
+
+
+@pytest.mark.parametrize("frame", [0, 7])
+def test_box_mesh_has_the_corners_of_the_box(replay, frame):
+    position, orientation = poses()
+    corners = np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)]) * HALF
+    in_body = rotate(TURN, corners) + OFFSET
+    expected = rotate(orientation[frame, CRATE], in_body) + position[frame, CRATE]
+    (piece,) = (p for p in replay.pieces if p.body == CRATE)
+    found = world_vertices(replay, piece, frame)
+    distance = np.linalg.norm(found[:, None] - expected[None], axis=-1)
+    np.testing.assert_allclose(distance.min(axis=0), 0, atol=1e-12)
+    np.testing.assert_allclose(distance.min(axis=1), 0, atol=1e-12)
+
+
+def test_sphere_mesh_lies_on_the_sphere_about_its_position(replay):
+    points = world_vertices(replay, replay.pieces[BALL], 4)
+    distance = np.linalg.norm(points - poses()[0][4, BALL], axis=-1)
+    np.testing.assert_allclose(distance, RADIUS, atol=1e-12)
+
+
+def test_scaling_the_mesh_by_alpha_is_scaling_about_the_shapes_reference():
+    off_center = np.array([[0.3, 0.3, 0], [-0.3, 0.3, 0], [0, -0.3, 0], [0.05, 0, 0.5]])
+    shape = sp.Polytope.from_vertices(off_center)  # the origin lies on a face
+    scene = sp.Scene([sp.Body("tent", [(shape, OFFSET, TURN)], mass=1.0)])
+    still = make_trajectory(scene, np.zeros((1, 1, 3)), np.array([[[1.0, 0, 0, 0]]]))
+    (piece,) = Replay.of(scene, still).pieces
+    scaled = piece.reference + 1.7 * piece.vertices
+    gauge = jax.vmap(shape.gauge)(rotate(conjugate(TURN), scaled - OFFSET))
+    np.testing.assert_allclose(gauge, 1.7, rtol=1e-9)
+
+
+def test_plane_is_the_surface_of_the_half_space(replay):
+    (plane,) = replay.planes
+    shape = sp.HalfSpace((0.0, 0.0, 1.0), -0.5)
+    sideways = np.cross(plane.normal, [[1.0, 0.2, 0.3], [0.0, 1.0, 0.5]])
+    surface = plane.point + sideways
+    for height, inside in ((-1e-9, True), (1e-9, False)):
+        local = rotate(conjugate(SLOPE), surface + height * plane.normal - [0.3, 0.2, 0.1])
+        assert [bool(shape.contains(point)) for point in local] == [inside, inside]
+
+
+def test_level_planes_are_ground_and_steep_ones_are_walls():
+    wall = sp.HalfSpace((1.0, 0.0, 0.0), -2.0)
+    scene = sp.Scene([sp.Body("ball", sp.Sphere(0.1), mass=1.0)], [sp.scenes.floor(), wall])
+    still = make_trajectory(scene, np.ones((1, 1, 3)), np.array([[[1.0, 0, 0, 0]]]))
+    replay = Replay.of(scene, still)
+    assert [replay.is_level(plane) for plane in replay.planes] == [True, False]
+    assert replay.plane_extent(replay.planes[0]) > 10 * replay.plane_extent(replay.planes[1])
+
+
+def test_force_arrows_start_at_the_point_and_are_in_proportion(replay):
+    (arrow,) = replay.arrows(0)
+    np.testing.assert_allclose(arrow[0], [0.1, 0.2, 0.3])
+    np.testing.assert_allclose(arrow[1] - arrow[0], replay.arrow_scale * np.array([6.0, 0.0, 8.0]))
+    typical = np.linalg.norm(arrow[1] - arrow[0]) / replay.radius
+    assert 0.2 < typical < 0.8  # one impact of 1000 N must not shrink every other arrow
+    ball, crate, post = replay.arrows(5)
+    lengths = [np.linalg.norm(tip - start) for start, tip in (ball, crate)]
+    np.testing.assert_allclose(lengths[0] / lengths[1], 10 / 4)
+    np.testing.assert_allclose(post[1] - post[0], [-replay.longest_arrow, 0, 0], atol=1e-12)
+
+
+def test_forces_too_small_or_not_finite_are_not_drawn(scene, trajectory):
+    force = trajectory.info.contacts.force.copy()
+    force[:3, BALL_ON_FLOOR] = [[np.nan, 0, 0], [np.inf, 0, 0], [1e-6, 0, 0]]
+    replay = Replay.of(scene, with_contacts(trajectory, force=force))
+    assert [len(replay.arrows(k)) for k in range(5)] == [0, 0, 0, 1, 1]
+
+
+def test_weight_of_a_resting_ball_is_an_arrow_up_from_the_floor():
+    scene, _ = sp.scenes.drop("sphere", timestep=0.02)
+    state = scene.state(position=[[0.0, 0.0, 0.25]])
+    replay = Replay.of(scene, simulate_converged(scene, state, 3))
+    ((start, tip),) = replay.arrows(2)
+    np.testing.assert_allclose(start, 0, atol=1e-4)
+    np.testing.assert_allclose((tip - start) / replay.arrow_scale, [0, 0, 9.81], atol=1e-3)
+
+
+def test_box_of_the_motion_holds_every_vertex_of_every_frame(replay):
+    moving = [piece for piece in replay.pieces if piece.body is not None]
+    points = np.concatenate(
+        [world_vertices(replay, p, k) for p in moving for k in range(replay.steps)]
+    )
+    slack = 1e-9
+    assert np.all(points >= replay.low - slack) and np.all(points <= replay.high + slack)
+    extent = points.max(axis=0) - points.min(axis=0)
+    assert np.all(replay.high - replay.low <= extent + 2 * 0.5 * extent.max() + slack)
+
+
+@pytest.mark.parametrize("gravity", [(0, 0, -9.81), (0, -3, 0), (5, 0, 0), (0, 0, 0)])
+def test_view_is_from_above(gravity):
+    scene = sp.Scene([sp.Body("ball", sp.Sphere(0.1), mass=1.0)], gravity=gravity)
+    still = make_trajectory(scene, np.zeros((1, 1, 3)), np.array([[[1.0, 0, 0, 0]]]))
+    replay = Replay.of(scene, still)
+    np.testing.assert_allclose(np.linalg.norm(replay.view_direction), 1)
+    assert 0.2 < replay.view_direction @ replay.up < 0.8
+    assert np.asarray(gravity) @ replay.up <= 0
+
+
+@pytest.mark.parametrize(
+    ("shape", "groups"),
+    [(sp.Box(HALF), 6), (sp.Sphere(0.3), 1), (sp.Cylinder(0.2, 0.5), 3), (sp.Cone(0.3, 0.5), 2)],
+)
+def test_creases_split_a_mesh_into_its_smooth_parts(shape, groups):
+    vertices, triangles = shape.surface_mesh(32)
+    split, again = split_creases(vertices, triangles)
+    np.testing.assert_array_equal(split[again], vertices[triangles])
+    root = np.arange(len(split))
+    for _ in range(len(split)):  # the smallest label reached spreads until nothing changes
+        before = root.copy()
+        np.minimum.at(root, again, root[again].min(axis=1, keepdims=True))
+        if np.array_equal(before, root):
+            break
+    assert len(np.unique(root)) == groups
+
+
+# ---------------------------------------------------------------- what went wrong
+
+
+def test_failed_steps_and_states_that_are_not_finite_are_noted(scene, trajectory):
+    converged = np.ones(STEPS, bool)
+    converged[3] = False
+    status = np.where(converged, sp.Status.CONVERGED, sp.Status.STALLED)
+    position = trajectory.state.position.copy()
+    position[8:, CRATE] = np.nan
+    velocity = np.zeros((STEPS, 2, 3))
+    velocity[10, BALL] = np.inf
+    broken = with_state(trajectory, position=position, velocity=velocity)
+    replay = Replay.of(scene, with_info(broken, converged=converged, status=status))
+    assert sorted(replay.notes) == [3, 8, 9, 10, 11]
+    assert sp.Status.STALLED.message in replay.notes[3] and "step 4" in replay.notes[3]
+    assert "crate" in replay.notes[8] and "ball" not in replay.notes[8]
+    assert "crate" in replay.notes[10] and "ball" in replay.notes[10]
+    np.testing.assert_array_equal(replay.visible[:, CRATE], np.arange(STEPS) < 8)
+    assert replay.visible[:, BALL].all()
+    assert np.isfinite(replay.low).all() and np.isfinite(replay.high).all()
+
+
+def first_only(values):
+    return values[:, :1]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda t: t.state, "trajectory: expected what rollout returns"),
+        (lambda t: jax.tree.map(lambda v: v[:0], t), "trajectory: has no steps"),
+        (lambda t: t._replace(state=jax.tree.map(first_only, t.state)), r"shape \(steps, 2, 3\)"),
+        (lambda t: jax.tree.map(lambda v: v[None], t), r"shape \(steps, 2, 3\), got \(1, 12"),
+        (lambda t: with_state(t, orientation=np.zeros((STEPS, 2, 3))), "state.orientation"),
+        (lambda t: with_state(t, position=np.full((STEPS, 2, 3), np.nan)), "no body has a finite"),
+        (lambda t: with_info(t, converged=np.ones(3, bool)), "trajectory.info.converged"),
+        (lambda t: with_contacts(t, alpha=np.ones((STEPS, 1))), "info.contacts.alpha"),
+        (lambda t: with_contacts(t, point=np.ones((STEPS, 5, 2))), "info.contacts.point"),
+    ],
+)
+def test_what_is_no_trajectory_of_the_scene_is_refused(scene, trajectory, spoil, message):
+    with pytest.raises(ValueError, match=message):
+        Replay.of(scene, spoil(trajectory))
+
+
+# ---------------------------------------------------------------- the page as text
+
+
+def test_page_names_no_other_file_and_survives_hostile_names(tmp_path):
+    name = '</script><b>"&'
+    scene = sp.Scene([sp.Body(name, sp.Sphere(0.1), mass=1.0)])
+    still = make_trajectory(scene, np.zeros((1, 1, 3)), np.array([[[1.0, 0, 0, 0]]]))
+    path = sp.save_html(scene, still, tmp_path / "new" / "a<b.html")
+    text = path.read_text(encoding="utf-8")
+    assert text.count("</script>") == 3
+    assert "<title>a&lt;b</title>" in text
+    outside = text[: text.index("<script")]
+    assert "src=" not in outside and "href=" not in outside and "url(" not in outside
+    assert "MIT License" in text
+
+
+def test_notebook_frame_holds_the_page(scene, trajectory):
+    page = sp.show(scene, trajectory, height=321)
+    assert isinstance(page, Page)
+    frame = page._repr_html_()
+    assert frame.startswith("<iframe srcdoc=") and 'height="321"' in frame
+
+
+def test_files_of_the_page_are_packaged():
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    patterns = setup["options.package_data"]["silico_py.viewing"].split()
+    room = ROOT / "silico_py" / "viewing"
+    files = [f.relative_to(room).as_posix() for f in (room / "web").rglob("*") if f.is_file()]
+    assert files
+    # setuptools' * does not match a slash; fnmatch's does.
+    for file in files:
+        assert any(fnmatch(file, p) and file.count("/") == p.count("/") for p in patterns), file
+
+
+# ---------------------------------------------------------------- the live window
+
+
+def test_importing_the_library_does_not_import_viser():
+    code = "import sys, silico_py; assert 'viser' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+def test_without_viser_view_says_how_to_install_it(scene, trajectory, monkeypatch):
+    monkeypatch.setitem(sys.modules, "viser", None)
+    with pytest.raises(ImportError, match=r'pip install "silico-py\[view\]"'):
+        sp.view(scene, trajectory, block=False)
+
+
+@pytest.fixture(scope="module")
+def viewer(scene, trajectory):
+    pytest.importorskip("viser", reason="the live window needs viser")
+    position = trajectory.state.position.copy()
+    position[9, CRATE] = np.nan
+    viewer = sp.view(scene, with_state(trajectory, position=position), block=False)
+    yield viewer
+    viewer.close()
+
+
+def test_viewer_serves_a_page(viewer):
+    from urllib.request import urlopen
+
+    with urlopen(viewer.url, timeout=10) as answer:
+        assert b"<html" in answer.read()
+
+
+def test_viewer_moves_the_bodies(viewer):
+    position, orientation = poses()
+    node = viewer.server.scene.get_handle_by_name
+    for frame in (2, 7):
+        viewer.show(frame)
+        for index, name in ((BALL, "ball"), (CRATE, "crate")):
+            np.testing.assert_allclose(node(f"/bodies/{name}").position, position[frame, index])
+            np.testing.assert_allclose(node(f"/bodies/{name}").wxyz, orientation[frame, index])
+    viewer.show(9)
+    assert node("/bodies/ball").visible and not node("/bodies/crate").visible
+
+
+def test_viewer_shows_contacts_and_environment(viewer, replay):
+    node = viewer.server.scene.get_handle_by_name
+    assert node("/environment/plane0") is not None
+    np.testing.assert_allclose(node("/environment/fixture0").position, POST)
+    viewer.show(5)
+    np.testing.assert_allclose(node("/contacts/forces").points, replay.arrows(5), rtol=1e-6)
+    np.testing.assert_allclose(node("/contacts/points").points, replay.arrows(5)[:, 0], rtol=1e-6)
+
+
+def test_viewer_scales_the_sets_of_touching_pairs(viewer, trajectory):
+    viewer.show(5)
+    viewer._scaled.value = True
+    node = viewer.server.scene.get_handle_by_name
+    crate, post = (node(f"/scaled/contact{CRATE_ON_POST}/piece{k}") for k in (1, 2))
+    alpha = trajectory.info.contacts.alpha[5, CRATE_ON_POST]
+    np.testing.assert_allclose([crate.scale, post.scale], alpha)
+    position, orientation = poses()
+    middle = position[5, CRATE] + rotate(orientation[5, CRATE], OFFSET)
+    np.testing.assert_allclose(crate.position, middle, atol=1e-12)
+    viewer.show(6)
+    assert not crate.visible
+    viewer._scaled.value = False
+
+
+def test_viewer_plays_to_the_end_and_refuses_frames_beyond(viewer):
+    viewer.show(0)
+    viewer._speed.value = "5x"
+    viewer.play()
+    deadline = time.monotonic() + 20
+    while viewer.frame < STEPS - 1 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert viewer.frame == STEPS - 1
+    with pytest.raises(ValueError, match="frame"):
+        viewer.show(STEPS)
+
+
+# ---------------------------------------------------------------- the page in a browser
+
+FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--use-angle=swiftshader",  # WebGL without a graphics card
+    "--enable-unsafe-swiftshader",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+    "--host-resolver-rules=MAP * ~NOTFOUND",  # no network
+    "--window-size=900,700",
+)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    webdriver = pytest.importorskip("selenium.webdriver", reason="driving a browser needs selenium")
+    program = shutil.which("chromium") or shutil.which("chromium-browser")
+    driver = shutil.which("chromedriver")
+    if not (program and driver):
+        pytest.skip("chromium and chromedriver are not installed")
+    options = webdriver.ChromeOptions()
+    options.binary_location = program
+    profile = tmp_path_factory.mktemp("profile")
+    for flag in (*FLAGS, f"--user-data-dir={profile}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    browser = webdriver.Chrome(options, webdriver.ChromeService(driver))
+    yield browser
+    browser.quit()
+
+
+@pytest.fixture(scope="module")
+def opened(browser, scene, trajectory, tmp_path_factory):
+    """The page of the trajectory, with one failed step and one without the crate."""
+    position = trajectory.state.position.copy()
+    position[9, CRATE] = np.nan
+    converged = np.arange(STEPS) != 3
+    broken = with_info(with_state(trajectory, position=position), converged=converged)
+    path = sp.save_html(scene, broken, tmp_path_factory.mktemp("page") / "page.html")
+    browser.get(path.as_uri())
+    return browser
+
+
+@pytest.fixture
+def page(opened):
+    """The page at its first frame; it must not complain, nor load anything."""
+    run(opened, "silico.show(0)")
+    yield opened
+    severe = [entry for entry in opened.get_log("browser") if entry["level"] == "SEVERE"]
+    assert not severe
+    assert run(opened, "performance.getEntriesByType('resource').length") == 0
+
+
+def run(browser, expression):
+    return browser.execute_script(f"return {expression}")
+
+
+def screenshot(browser):
+    """The window as (height, width, 3) in 0 ... 1, when it has been drawn."""
+    browser.execute_async_script(
+        "requestAnimationFrame(() => requestAnimationFrame(arguments[arguments.length - 1]))"
+    )
+    return matplotlib.image.imread(io.BytesIO(browser.get_screenshot_as_png()))[..., :3]
+
+
+def blue(image):
+    """Where the ball is seen: its colour is the only strong blue above the controls."""
+    scenery = image[60:-90]
+    return (scenery[..., 2] - scenery[..., 0] > 0.25).nonzero()
+
+
+def test_page_draws_the_ball_where_it_is(page):
+    start = blue(screenshot(page))
+    run(page, f"silico.show({STEPS - 1})")
+    end = blue(screenshot(page))
+    assert min(len(start[0]), len(end[0])) > 200
+    # +x points to the right of the first view.
+    assert np.mean(end[1]) > np.mean(start[1]) + 50
+
+
+def test_scrubber_moves_the_bodies(page):
+    from selenium.webdriver.common.action_chains import ActionChains
+
+    position, orientation = poses()
+    scrubber = page.find_element("id", "scrubber")
+    ActionChains(page).move_to_element_with_offset(
+        scrubber, int(0.2 * scrubber.size["width"]), 0
+    ).click().perform()
+    frame = run(page, "silico.frame")
+    assert STEPS // 2 < frame < STEPS - 1
+    for body in (BALL, CRATE):
+        drawn = run(page, f"silico.body({body})")
+        np.testing.assert_allclose(drawn["position"], position[frame, body], atol=1e-6)
+        np.testing.assert_allclose(drawn["orientation"], orientation[frame, body], atol=1e-6)
+
+
+def test_page_draws_force_arrows(page, replay):
+    run(page, "silico.show(5)")
+    np.testing.assert_allclose(run(page, "silico.arrows()"), replay.arrows(5), atol=1e-5)
+    page.find_element("id", "forces").click()
+    assert run(page, "silico.arrows()") == []
+    page.find_element("id", "forces").click()
+
+
+def test_page_scales_sets_by_alpha(page, trajectory):
+    run(page, "silico.show(5)")
+    assert run(page, "silico.scaledSets()") == []
+    page.find_element("id", "scaled").click()
+    alpha = trajectory.info.contacts.alpha[5]
+    found = [(entry["piece"], entry["alpha"]) for entry in run(page, "silico.scaledSets()")]
+    expected = [(0, alpha[BALL_ON_FLOOR]), (1, alpha[CRATE_ON_FLOOR])]
+    expected += [(1, alpha[CRATE_ON_POST]), (2, alpha[CRATE_ON_POST])]
+    np.testing.assert_allclose(sorted(found), sorted(expected), rtol=1e-6)
+    page.find_element("id", "scaled").click()
+
+
+def test_page_says_loudly_what_went_wrong(page):
+    banner = page.find_element("id", "banner")
+    assert not banner.is_displayed()
+    run(page, "silico.show(3)")
+    assert "step 4 did not converge" in banner.text
+    run(page, "silico.show(9)")
+    assert "not finite: crate" in banner.text
+    assert [run(page, f"silico.body({k}).visible") for k in (BALL, CRATE)] == [True, False]
+    assert page.find_element("id", "failures").text == f"2 of {STEPS} steps failed"
+
+
+def test_page_plays_to_the_end(page):
+    page.execute_script("document.getElementById('speed').value = '5'")
+    page.find_element("id", "play").click()
+    deadline = time.monotonic() + 30
+    while run(page, "silico.frame") < STEPS - 1 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert run(page, "silico.frame") == STEPS - 1
+
+
+def test_page_works_in_the_frame_of_a_notebook(browser, scene, trajectory, tmp_path):
+    notebook = tmp_path / "notebook.html"
+    frame = sp.show(scene, trajectory)._repr_html_()
+    notebook.write_text(f"<!doctype html><meta charset=utf-8>{frame}", encoding="utf-8")
+    browser.get(notebook.as_uri())
+    browser.switch_to.frame(0)
+    try:
+        assert run(browser, "silico.steps") == STEPS
+        assert len(blue(screenshot(browser))[0]) > 100
+    finally:
+        browser.switch_to.default_content()
