@@ -191,6 +191,19 @@ def test_control_and_a_body_frame_away_from_the_centre_of_mass():
     assert not reference.check_step(scene, state, None, following, info).ok
 
 
+def test_springs_and_quasi_dynamic_bodies():
+    stiffness = [1e3, 0.0, 1e9, 20.0, 0.0, 5.0]
+    body = sp.Body("hand", sp.Box((0.1, 0.2, 0.3)), 2.0, stiffness=stiffness, quasi_dynamic=True)
+    free = sp.Scene([sp.Body("hand", sp.Box((0.1, 0.2, 0.3)), 2.0)])
+    scene = sp.Scene([body])
+    state = scene.state(velocity=[[1.0, 0.5, 2.0]], angular_velocity=[[3.0, -1.0, 2.0]])
+    control = np.array([[0.01, -2.0, 0.02, 0.1, 0.4, -0.2]])
+    following, info = jax.jit(sp.step)(scene, state, control)
+    report = reference.check_step(scene, state, control, following, info)
+    assert report.ok, report
+    assert reference.check_step(free, state, control, following, info).failed
+
+
 @pytest.fixture(scope="module")
 def sliding():
     """One step of a box that slides on the floor on its face."""

@@ -64,6 +64,7 @@ class Balance(NamedTuple):
         name: of the body.
         mass: [kg].
         inertia: about the centre of mass, body frame [kg m^2].
+        stiffness: (6,) of springs to a commanded displacement, world [N/m, N m/rad].
         timestep: [s].
         before, after: its motion.
         loads: weight, control and contacts.
@@ -72,6 +73,7 @@ class Balance(NamedTuple):
     name: str
     mass: float
     inertia: np.ndarray
+    stiffness: np.ndarray
     timestep: float
     before: Motion
     after: Motion
@@ -79,22 +81,26 @@ class Balance(NamedTuple):
 
     def conditions(self, tolerance: float, rounding: float) -> dict[str, Condition]:
         """Pose update and both balances, each in units of the body at 1 m/s."""
-        gyration = np.sqrt(np.trace(self.inertia) / 3 / self.mass)
+        unit, turning = self.units()
         pose, extent = self.pose_error(), np.abs(self.after.position).max()
-        speed = np.abs(self.after.velocity).max()
-        swing = gyration * np.abs(self.after.spin).max()
-        linear = np.abs(self.linear()).max() / self.mass
-        angular = np.abs(self.angular()).max() / self.mass / gyration
+        linear = np.abs(self.linear() / unit).max()
+        angular = np.abs(self.angular() / turning).max()
         unknown = sum(load.error for load in self.loads) / self.mass
         leverage = sum(load.error * np.linalg.norm(self.arm(load)) for load in self.loads)
-        unknown_moment = leverage / self.mass / gyration
+        speed, swing = np.abs(self.after.velocity).max(), np.abs(self.after.spin).max()
+        room = tolerance + unknown + rounding * (1 + speed)
+        turning_room = tolerance + leverage / turning.min() + rounding * (1 + swing)
         return {
             "pose": at_most(pose, rounding * (1 + extent), self.name),
-            "momentum": at_most(linear, tolerance + unknown + rounding * (1 + speed), self.name),
-            "angular_momentum": at_most(
-                angular, tolerance + unknown_moment + rounding * (1 + swing), self.name
-            ),
+            "momentum": at_most(linear, room, self.name),
+            "angular_momentum": at_most(angular, turning_room, self.name),
         }
+
+    def units(self) -> tuple[np.ndarray, np.ndarray]:
+        """What 1 m/s changes in each row of the balances, springs included."""
+        gyration = np.sqrt(np.trace(self.inertia) / 3 / self.mass)
+        springs = self.timestep**2 * self.stiffness
+        return self.mass + springs[:3], self.mass * gyration + springs[3:]
 
     def arm(self, load: Load) -> np.ndarray:
         """From the next centre of mass to where the load acts [m]."""

@@ -47,18 +47,21 @@ def check_step(
     rounding = ROUNDING * float(np.finfo(next_state.velocity.dtype).eps)
     rows = []
     for i, body in enumerate(scene.bodies):
-        loads = _loads(scene, i, control[i], contacts, rho / 10)
-        rows.append(
-            Balance(
-                name=body.name,
-                mass=float(body.mass),
-                inertia=np.asarray(body.inertia, float),
-                timestep=float(scene.timestep),
-                before=Motion.of(body, state, i),
-                after=after[i],
-                loads=loads,
-            ).conditions(rho / 10, rounding)
+        before = Motion.of(body, state, i)
+        loads = _loads(scene, i, control[i], before, after[i], contacts, rho / 10)
+        if body.quasi_dynamic:
+            before = before._replace(velocity=np.zeros(3), spin=np.zeros(3))
+        balance = Balance(
+            name=body.name,
+            mass=float(body.mass),
+            inertia=np.asarray(body.inertia, float),
+            stiffness=np.asarray(body.stiffness, float),
+            timestep=float(scene.timestep),
+            before=before,
+            after=after[i],
+            loads=loads,
         )
+        rows.append(balance.conditions(rho / 10, rounding))
     rows += [collision_conditions(c, rho) | force_conditions(c, rho) for c in contacts]
     return _report(rows)
 
@@ -90,11 +93,17 @@ def _control(scene: Scene, state: State, control: Any, next_state: State, info: 
 
 
 def _loads(
-    scene: Scene, index: int, control: np.ndarray, contacts: list[Contact], tolerance: float
+    scene: Scene,
+    index: int,
+    control: np.ndarray,
+    before: Motion,
+    after: Motion,
+    contacts: list[Contact],
+    tolerance: float,
 ) -> list[Load]:
     """Weight, control and contact impulses on one body."""
-    h, weight = float(scene.timestep), float(scene.bodies[index].mass) * np.asarray(scene.gravity)
-    loads = [Load(h * (weight + control[:3]), moment=h * control[3:])]
+    applied = float(scene.timestep) * _applied(scene, index, control, before, after)
+    loads = [Load(applied[:3], moment=applied[3:])]
     for pair, c in zip(scene.pairs, contacts, strict=True):
         impulse = c.mass * c.impulse
         if pair.body_a == index:
@@ -104,6 +113,18 @@ def _loads(
             error = c.mass * abs(c.gamma) * tolerance
             loads.append(Load(-impulse, c.point, error=error))
     return loads
+
+
+def _applied(
+    scene: Scene, index: int, control: np.ndarray, before: Motion, after: Motion
+) -> np.ndarray:
+    """Weight and control (6,); in a direction with stiffness the spring instead of both."""
+    body = scene.bodies[index]
+    weight = float(body.mass) * np.append(np.asarray(scene.gravity, float), np.zeros(3))
+    turned = np.append(after.velocity, before.turn.apply(after.spin))
+    stiffness = np.asarray(body.stiffness, float)
+    spring = stiffness * (control - float(scene.timestep) * turned)
+    return np.where(stiffness > 0, spring, weight + control)
 
 
 def _contact(scene: Scene, after: list[Motion], info: Info, k: int) -> Contact:
