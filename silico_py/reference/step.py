@@ -45,23 +45,12 @@ def check_step(
     after = [Motion.of(body, next_state, i) for i, body in enumerate(scene.bodies)]
     contacts = [_contact(scene, after, info, k) for k in range(len(scene.pairs))]
     rounding = ROUNDING * float(np.finfo(next_state.velocity.dtype).eps)
-    rows = []
-    for i, body in enumerate(scene.bodies):
-        before = Motion.of(body, state, i)
-        loads = _loads(scene, i, control[i], before, after[i], contacts, rho / 10)
-        if body.quasi_dynamic:
-            before = before._replace(velocity=np.zeros(3), spin=np.zeros(3))
-        balance = Balance(
-            name=body.name,
-            mass=float(body.mass),
-            inertia=np.asarray(body.inertia, float),
-            stiffness=np.asarray(body.stiffness, float),
-            timestep=float(scene.timestep),
-            before=before,
-            after=after[i],
-            loads=loads,
+    rows = [
+        _balance(scene, i, state, after[i], control[i], contacts, rho / 10).conditions(
+            rho / 10, rounding
         )
-        rows.append(balance.conditions(rho / 10, rounding))
+        for i in range(len(scene.bodies))
+    ]
     rows += [collision_conditions(c, rho) | force_conditions(c, rho) for c in contacts]
     return _report(rows)
 
@@ -92,18 +81,36 @@ def _control(scene: Scene, state: State, control: Any, next_state: State, info: 
     return control
 
 
-def _loads(
+def _balance(
     scene: Scene,
     index: int,
-    control: np.ndarray,
-    before: Motion,
+    state: State,
     after: Motion,
+    control: np.ndarray,
     contacts: list[Contact],
     tolerance: float,
-) -> list[Load]:
-    """Weight, control and contact impulses on one body."""
+) -> Balance:
+    """What moves one body and how it moved."""
+    body, before = scene.bodies[index], Motion.of(scene.bodies[index], state, index)
     applied = float(scene.timestep) * _applied(scene, index, control, before, after)
-    loads = [Load(applied[:3], moment=applied[3:])]
+    loads = [Load(applied[:3], moment=applied[3:]), *_pushes(scene, index, contacts, tolerance)]
+    if body.quasi_dynamic:
+        before = before._replace(velocity=np.zeros(3), spin=np.zeros(3))
+    return Balance(
+        name=body.name,
+        mass=float(body.mass),
+        inertia=np.asarray(body.inertia, float),
+        stiffness=np.asarray(body.stiffness, float),
+        timestep=float(scene.timestep),
+        before=before,
+        after=after,
+        loads=loads,
+    )
+
+
+def _pushes(scene: Scene, index: int, contacts: list[Contact], tolerance: float) -> list[Load]:
+    """Contact impulses on one body."""
+    loads = []
     for pair, c in zip(scene.pairs, contacts, strict=True):
         impulse = c.mass * c.impulse
         if pair.body_a == index:
