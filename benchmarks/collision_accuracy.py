@@ -1,0 +1,119 @@
+"""`sp.collide` against a conic solver and closed-form certificates, on every pair of primitives.
+
+Random shapes and poses, apart, touching and overlapping. Of six samples two are slender (1:50)
+and two lie face to face, one of them is both. Needs the extra `reference`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+import silico_py as sp
+from benchmarks import harness
+from silico_py import reference
+from silico_py.reference.sampling import PAIRS
+
+QUICK_COUNT, FULL_COUNT = 30, 1000
+BATCH = 10  # pairs a call; a batch waits for its slowest member
+# Largest errors: of alpha and of the point over max(1, alpha), of the normal absolute.
+BARS = {"alpha": 1e-6, "proof": 1e-8, "normal": 1e-4, "point": 1e-8}
+
+
+def run(quick: bool, console: Console) -> bool:
+    """Every unordered pair; True when all converge and every error is below its bar."""
+    count, met = QUICK_COUNT if quick else FULL_COUNT, True
+    results: dict[str, Any] = {}
+    out = Table("pair", "failed", *BARS, "worst sample", caption=caption(count))
+    for kinds in harness.track(PAIRS, "pairs", console):
+        found = results[" - ".join(kinds)] = measure(kinds, count)
+        good = {name: found[name] <= bar for name, bar in BARS.items()}
+        met &= all(good.values()) and found["failed"] == 0
+        out.add_row(
+            " - ".join(kinds),
+            harness.colored(str(found["failed"]), found["failed"] == 0),
+            *(harness.colored(f"{found[name]:.1e}", good[name]) for name in BARS),
+            str(found["worst sample"]),
+        )
+        harness.save("collision_accuracy", results, quick)
+    console.print(out)
+    return met
+
+
+def caption(count: int) -> str:
+    """What the columns are."""
+    return (
+        f"{count} samples a pair. alpha: error against Clarabel; proof: against the bound that the "
+        "normal proves in closed form; normal: against the conic duals (faces not parallel); "
+        "point: scaling beyond alpha that holds it. A sample is sample(kinds, number)."
+    )
+
+
+def sample(kinds: tuple[str, str], number: int) -> reference.Pair:
+    """One pair; every number is the same pair on every machine."""
+    rng = np.random.default_rng([PAIRS.index(kinds), number])
+    slender = number % 6 in (3, 4)
+    return reference.random_pair(*kinds, rng, slender=slender, aligned=is_aligned(number))
+
+
+def is_aligned(number: int) -> bool:
+    """Whether faces lie on faces, where the normal's tangential part need not be unique."""
+    return number % 6 in (4, 5)
+
+
+def measure(kinds: tuple[str, str], count: int) -> dict[str, Any]:
+    """Largest errors over `count` samples, and which sample had the worst alpha."""
+    pairs = [sample(kinds, number) for number in range(count)]
+    found = collide(pairs)
+    rows = [
+        errors(pair, jax.tree.map(lambda v, k=k: v[k], found), is_aligned(k))
+        for k, pair in enumerate(pairs)
+    ]
+    largest = {name: float(np.max([row[name] for row in rows])) for name in BARS}
+    return {
+        "samples": count,
+        "failed": int(np.sum(~found.converged)),
+        **largest,
+        "worst sample": int(np.argmax([row["proof"] for row in rows])),
+        "not converged": np.flatnonzero(~found.converged).tolist(),
+    }
+
+
+def collide(pairs: list[reference.Pair]) -> sp.Collision:
+    """`sp.collide` of all pairs, compiled once, in batches of equal size."""
+    batches = [pairs[k : k + BATCH] for k in range(0, len(pairs), BATCH)]
+    # Run a few times only: optimising would take longer than it saves.
+    compiled = jax.jit(
+        jax.vmap(lambda pair: sp.collide(*pair)),
+        compiler_options={"xla_backend_optimization_level": 0},
+    )
+    parts = [compiled(jax.tree.map(lambda *v: np.stack(v), *batch)) for batch in batches]
+    return jax.tree.map(lambda *v: np.concatenate([np.asarray(part) for part in v]), *parts)
+
+
+def errors(pair: reference.Pair, found: sp.Collision, aligned: bool) -> dict[str, float]:
+    """Of one sample; the names are those of `BARS`."""
+    exact, scale = reference.collide(*pair), max(1.0, float(found.alpha))
+    proved = reference.certified_bound(*pair, found.normal)
+    return {
+        "alpha": abs(found.alpha - exact.alpha) / scale,
+        "proof": abs(found.alpha - proved) / scale,
+        "normal": 0.0 if aligned else float(np.abs(found.normal - exact.normal).max()),
+        "point": max(0.0, excess(pair, found)) / scale,
+    }
+
+
+def excess(pair: reference.Pair, found: sp.Collision) -> float:
+    """Scaling beyond alpha that the point asks for; its height above a half-space [m]."""
+    beyond = []
+    for shape, pose in (pair[:2], pair[2:]):
+        if shape.scaled:
+            beyond.append(reference.gauge(shape, pose, found.point) - found.alpha)
+        else:
+            up = np.asarray(sp.rotation.rotate(np.asarray(pose[1]), shape.normal))
+            beyond.append(up @ (found.point - pose[0]) - float(shape.offset))
+    return float(max(beyond))

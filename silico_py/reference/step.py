@@ -1,0 +1,180 @@
+"""Whether the result of a step satisfies the conditions it is defined by (eq. 20, in 3D)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.spatial.transform import Rotation
+
+from silico_py.options import SolverOptions
+from silico_py.reference.certificate import Placed
+from silico_py.reference.contact import Contact, collision_conditions, force_conditions
+from silico_py.reference.motion import Balance, Load, Motion
+from silico_py.reference.report import Condition, StepReport, worst
+from silico_py.scene import ContactPair, Scene, State
+from silico_py.simulate import Info
+
+ROUNDING = 1e4  # machine epsilons that rounding may add to a balance
+
+
+def check_step(
+    scene: Scene,
+    state: State,
+    control: Any,
+    next_state: State,
+    info: Info,
+    options: SolverOptions | None = None,
+) -> StepReport:
+    """Check one step of one scene (no batch) against every condition of its definition.
+
+    Only the next state and what `info.contacts` reports are used. Residuals may reach a tenth
+    of the relaxation and complementarity products twice the relaxation.
+
+    Args:
+        scene, state, control: what `step` was given.
+        next_state, info: what it returned.
+        options: what it was given; the relaxation is read.
+
+    Raises:
+        ValueError: for states, controls or contacts that are not those of the scene, such as
+            batched ones.
+    """
+    control = _control(scene, state, control, next_state, info)
+    rho = float((options or SolverOptions()).relaxation)
+    after = [Motion.of(body, next_state, i) for i, body in enumerate(scene.bodies)]
+    contacts = [_contact(scene, after, info, k) for k in range(len(scene.pairs))]
+    rounding = ROUNDING * float(np.finfo(next_state.velocity.dtype).eps)
+    rows = [
+        _balance(scene, i, state, after[i], control[i], contacts, rho / 10).conditions(
+            rho / 10, rounding
+        )
+        for i in range(len(scene.bodies))
+    ]
+    rows += [collision_conditions(c, rho) | force_conditions(c, rho) for c in contacts]
+    return _report(rows)
+
+
+def _report(rows: list[dict[str, Condition]]) -> StepReport:
+    """The worst of each condition."""
+    names = StepReport.__dataclass_fields__
+    return StepReport(**{n: worst(row[n] for row in rows if n in row) for n in names})
+
+
+def _control(scene: Scene, state: State, control: Any, next_state: State, info: Info) -> np.ndarray:
+    """Check that everything is of this scene; controls (n, 6), zero if None."""
+    n = len(scene.bodies)
+    for name, given in (("state", state), ("next_state", next_state)):
+        if np.shape(given.position) != (n, 3):
+            raise ValueError(
+                f"{name}: expected the {n} bodies of one scene, got positions of shape "
+                f"{np.shape(given.position)}; index a batch or a trajectory first"
+            )
+    if np.shape(info.contacts.alpha) != (len(scene.pairs),):
+        raise ValueError(
+            f"info: expected the {len(scene.pairs)} contacts of the scene, got "
+            f"{np.shape(info.contacts.alpha)}; index a batch or a trajectory first"
+        )
+    control = np.zeros((n, 6)) if control is None else np.asarray(control, float)
+    if control.shape != (n, 6):
+        raise ValueError(f"control: expected shape {(n, 6)}, got {control.shape}")
+    return control
+
+
+def _balance(
+    scene: Scene,
+    index: int,
+    state: State,
+    after: Motion,
+    control: np.ndarray,
+    contacts: list[Contact],
+    tolerance: float,
+) -> Balance:
+    """What moves one body and how it moved."""
+    body, before = scene.bodies[index], Motion.of(scene.bodies[index], state, index)
+    applied = float(scene.timestep) * _applied(scene, index, control, before, after)
+    loads = [Load(applied[:3], moment=applied[3:]), *_pushes(scene, index, contacts, tolerance)]
+    if body.quasi_dynamic:
+        before = before._replace(velocity=np.zeros(3), spin=np.zeros(3))
+    return Balance(
+        name=body.name,
+        mass=float(body.mass),
+        inertia=np.asarray(body.inertia, float),
+        stiffness=np.asarray(body.stiffness, float),
+        timestep=float(scene.timestep),
+        before=before,
+        after=after,
+        loads=loads,
+    )
+
+
+def _pushes(scene: Scene, index: int, contacts: list[Contact], tolerance: float) -> list[Load]:
+    """Contact impulses on one body."""
+    loads = []
+    for pair, c in zip(scene.pairs, contacts, strict=True):
+        impulse = c.mass * c.impulse
+        if pair.body_a == index:
+            loads.append(Load(impulse, c.point))
+        if pair.body_b == index:
+            # The second body is pushed along its own N, the report gives the one of the first.
+            error = c.mass * abs(c.gamma) * tolerance
+            loads.append(Load(-impulse, c.point, error=error))
+    return loads
+
+
+def _applied(
+    scene: Scene, index: int, control: np.ndarray, before: Motion, after: Motion
+) -> np.ndarray:
+    """Weight and control (6,); in a direction with stiffness the spring instead of both."""
+    body = scene.bodies[index]
+    weight = float(body.mass) * np.append(np.asarray(scene.gravity, float), np.zeros(3))
+    turned = np.append(after.velocity, before.turn.apply(after.spin))
+    stiffness = np.asarray(body.stiffness, float)
+    spring = stiffness * (control - float(scene.timestep) * turned)
+    return np.where(stiffness > 0, spring, weight + control)
+
+
+def _contact(scene: Scene, after: list[Motion], info: Info, k: int) -> Contact:
+    """Contact k as reported, with its shapes at the next poses."""
+    pair, contacts = scene.pairs[k], info.contacts
+    a, b = _placed(scene, after, pair.body_a, pair.piece_a), _other(scene, after, pair)
+    bodies = [i for i in (pair.body_a, pair.body_b) if i is not None]
+    mass = min(float(scene.bodies[i].mass) for i in bodies)
+    scaled = [side.shape for side in (a, b) if side.shape.scaled]
+    point, force = np.asarray(contacts.point[k], float), np.asarray(contacts.force[k], float)
+    velocities = [after[i].velocity_at(point) for i in bodies] + [np.zeros(3)]
+    return Contact(
+        name=f"contact {k}, {_label(scene, pair)}",
+        a=a,
+        b=b,
+        alpha=float(contacts.alpha[k]),
+        point=point,
+        normal=np.asarray(contacts.normal[k], float),
+        impulse=float(scene.timestep) * force / mass,
+        slip=velocities[0] - velocities[1],
+        friction=float(scene.friction),
+        mass=mass,
+        length=min(float(shape.characteristic_length) for shape in scaled),
+    )
+
+
+def _label(scene: Scene, pair: ContactPair) -> str:
+    other = "environment" if pair.body_b is None else scene.bodies[pair.body_b].name
+    return f"{scene.bodies[pair.body_a].name} - {other}"
+
+
+def _placed(scene: Scene, after: list[Motion], body: int, piece: int) -> Placed:
+    """A piece of a body at the next pose."""
+    shape, position, orientation = scene.bodies[body].pieces[piece]
+    motion, arm = after[body], np.array(scene.bodies[body].center_of_mass, float)
+    turn = motion.turn * Rotation.from_quat(np.array(orientation, float), scalar_first=True)
+    offset = motion.turn.apply(np.array(position, float) - arm)
+    return Placed(shape, motion.position + offset, turn.as_matrix())
+
+
+def _other(scene: Scene, after: list[Motion], pair: ContactPair) -> Placed:
+    """The second side: a piece of a body, or fixed in the world."""
+    if pair.body_b is not None:
+        return _placed(scene, after, pair.body_b, pair.piece_b)
+    fixture = scene.environment[pair.piece_b]
+    return Placed.at(fixture.shape, (fixture.position, fixture.orientation))
