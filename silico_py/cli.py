@@ -1,14 +1,15 @@
-"""The command line: `silico run`, `silico scenes`, `silico demo`.
+"""The command line: `silico run`, `view`, `scenes`, `export`, `study`, `demo`.
 
 Exit codes: 0 when every step converged, 1 when one did not, 2 for arguments that make no sense.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import jax
 import numpy as np
@@ -18,16 +19,34 @@ from rich.console import Console
 import silico_py as sp
 from silico_py import demo as tour
 
-app = typer.Typer(help="Rigid-body contact simulation.", no_args_is_help=True)
+app = typer.Typer(
+    help="Rigid-body contact simulation. Start with `silico run stack --html stack.html`.",
+    no_args_is_help=True,
+)
 
 READY = ("peg_in_hole", "stack", "jenga", "bundle_drop", "planar_push", "collision")
 SCENES: dict[str, Callable[..., tuple[sp.Scene, sp.State]]] = {
     **{name: getattr(sp.scenes, name) for name in READY},
     **{f"drop:{shape}": partial(sp.scenes.drop, shape) for shape in sp.scenes.SHAPES},
 }
+MODELS = (".xml", ".urdf", ".mjcf")
 
-Frequency = Annotated[float, typer.Option(help="Steps a second.")]
+Name = Annotated[
+    str, typer.Argument(help="A name that `silico scenes` lists, or an MJCF or URDF file.")
+]
+Frequency = Annotated[
+    float | None,
+    typer.Option(help="Steps a second; 100, or what a model file says.", show_default=False),
+]
+Relaxation = Annotated[float, typer.Option(help="Target of the complementarity.")]
+Steps = Annotated[int, typer.Option(help="Number of steps.", min=1)]
+Method = Annotated[
+    Literal["single-level", "bilevel"], typer.Option(help="How contacts are solved.")
+]
 Folder = Annotated[Path, typer.Option(help="Folder for what is written.", file_okay=False)]
+Ignore = Annotated[
+    list[str] | None, typer.Option(help="Kind of model element to leave out, or 'all'.")
+]
 
 
 @app.command()
@@ -40,39 +59,59 @@ def scenes() -> None:
 
 @app.command()
 def run(
-    scene: Annotated[str, typer.Argument(help="A name that `silico scenes` lists.")],
-    frequency: Frequency = 100.0,
-    relaxation: Annotated[float, typer.Option(help="Target of the complementarity.")] = 1e-6,
-    steps: Annotated[int, typer.Option(help="Number of steps.", min=1)] = 150,
+    scene: Name,
+    frequency: Frequency = None,
+    relaxation: Relaxation = 1e-6,
+    steps: Steps = 150,
+    method: Method = "single-level",
     out: Folder = Path("out"),
+    html: Annotated[Path | None, typer.Option(help="Also an interactive page.")] = None,
+    ignore: Ignore = None,
 ) -> None:
-    """Simulate a scene; writes SCENE.npz and SCENE.png."""
-    # Tight relaxations need double precision; the choice is the program's, not the library's.
-    jax.config.update("jax_enable_x64", True)
-    if scene not in SCENES:
-        raise typer.BadParameter(f"no scene {scene!r}; choose from {', '.join(SCENES)}")
-    _check_frequency(frequency)
-    try:
-        options = sp.SolverOptions(relaxation=relaxation)
-        made, state = SCENES[scene](timestep=1 / frequency)
-        options.check_precision(state.position.dtype)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
-    name, console = scene.replace(":", "_"), Console()
-    with tour.progress_bar(console) as progress:
-        done = tour.run(made, state, steps, progress, name, options)
+    """Simulate a scene or a model file; writes NAME.npz and NAME.png.
+
+    For example: silico run peg_in_hole --frequency 10 --html peg.html
+    """
+    done, console = _simulate(scene, frequency, relaxation, steps, method, ignore)
+    name = _label(scene)
     written = [_save(name, done, out), tour.draw(name, done, out)]
-    table = tour.table(f"relaxation {relaxation:g}, {frequency:g} Hz, float64")
-    table.add_row(*tour.row(name, done))
-    console.print(table)
-    console.print(tour.LEGEND)
+    if html is not None:
+        written.append(sp.save_html(done.scene, done.trajectory, html))
     for path in written:
         console.print(f"wrote {path}")
     _exit(tour.failures(done), console)
 
 
 @app.command()
-def demo(out: Folder = Path("out"), frequency: Frequency = 100.0) -> None:
+def view(
+    scene: Name,
+    frequency: Frequency = None,
+    relaxation: Relaxation = 1e-6,
+    steps: Steps = 150,
+    method: Method = "single-level",
+    port: Annotated[int, typer.Option(help="Of the page in your browser.")] = 8080,
+    ignore: Ignore = None,
+) -> None:
+    """Simulate, then look at it in the browser (needs the extra `view`)."""
+    done, _ = _simulate(scene, frequency, relaxation, steps, method, ignore)
+    with _complaints():
+        sp.view(done.scene, done.trajectory, port=port, block=True)
+
+
+@app.command()
+def export(
+    scene: Name,
+    path: Annotated[Path, typer.Argument(help="MJCF file to write.")],
+    ignore: Ignore = None,
+) -> None:
+    """Write a scene as MJCF, so that MuJoCo can run it."""
+    jax.config.update("jax_enable_x64", True)
+    sp.save_model(*_made(scene, None, ignore), path)
+    typer.echo(f"wrote {path}")
+
+
+@app.command()
+def demo(out: Folder = Path("out"), frequency: float = 100.0) -> None:
     """The tour: a peg, a stack, two bundles."""
     _check_frequency(frequency)
     if tour.main(out, frequency):
@@ -89,10 +128,64 @@ def study(
     from silico_py.study import study as run_study
 
     jax.config.update("jax_enable_x64", True)
-    try:
+    with _complaints():
         run_study(out, quick, other or ())
-    except ValueError as error:
+
+
+def _simulate(
+    scene: str,
+    frequency: float | None,
+    relaxation: float,
+    steps: int,
+    method: str,
+    ignore: list[str] | None,
+) -> tuple[tour.Run, Console]:
+    """Run with progress and print the table."""
+    # Tight relaxations need double precision; the choice is the program's, not the library's.
+    jax.config.update("jax_enable_x64", True)
+    with _complaints():
+        options = sp.SolverOptions(relaxation=relaxation, method=method)
+        made, state = _made(scene, frequency, ignore)
+        options.check_precision(state.position.dtype)
+    name, console = _label(scene), Console()
+    with tour.progress_bar(console) as progress:
+        done = tour.run(made, state, steps, progress, name, options)
+    rate = 1 / float(made.timestep)
+    table = tour.table(f"{method}, relaxation {relaxation:g}, {rate:g} Hz, float64")
+    table.add_row(*tour.row(name, done))
+    console.print(table)
+    console.print(tour.LEGEND)
+    return done, console
+
+
+def _made(
+    scene: str, frequency: float | None, ignore: list[str] | None
+) -> tuple[sp.Scene, sp.State]:
+    """A ready scene, or one from a model file."""
+    if frequency is not None:
+        _check_frequency(frequency)
+    if Path(scene).suffix.lower() in MODELS:
+        timestep = None if frequency is None else 1 / frequency
+        with _complaints():
+            return sp.load_model(Path(scene), ignore=tuple(ignore or ()), timestep=timestep)
+    if scene not in SCENES:
+        raise typer.BadParameter(f"no scene {scene!r}; choose from {', '.join(SCENES)}")
+    return SCENES[scene](timestep=1 / (frequency or 100.0))
+
+
+@contextmanager
+def _complaints() -> Iterator[None]:
+    """What the library refuses, as a message about the arguments."""
+    try:
+        yield
+    except (ValueError, FileNotFoundError, ImportError) as error:
         raise typer.BadParameter(str(error)) from error
+
+
+def _label(scene: str) -> str:
+    """Name of what is written."""
+    path = Path(scene)
+    return path.stem if path.suffix.lower() in MODELS else scene.replace(":", "_")
 
 
 def _check_frequency(frequency: float) -> None:
