@@ -67,7 +67,7 @@ class Kinematics(NamedTuple):
 
     def velocity_at(self, point: Float[Array, "3"]) -> Float[Array, "3"]:
         """Velocity of the body's material point at a world point."""
-        return self.velocity + jnp.cross(self.spin, point - self.center_of_mass)
+        return self.velocity + rotation.cross(self.spin, point - self.center_of_mass)
 
 
 class Touch(NamedTuple):
@@ -164,7 +164,7 @@ def exchange(
 
 
 def _wrench(impulse: Float[Array, "3"], arm: Float[Array, "3"]) -> Float[Array, "6"]:
-    return jnp.concatenate([impulse, jnp.cross(arm, impulse)])
+    return jnp.concatenate([impulse, rotation.cross(arm, impulse)])
 
 
 def current(side: Side) -> Piece:

@@ -44,7 +44,7 @@ class Motion(NamedTuple):
 
 def cayley_momentum(t: Float[Array, "3"], momentum: Float[Array, "3"]) -> Float[Array, "3"]:
     """D(t)^T momentum with D(t) = I - [t]x / 2 + t t^T / 4."""
-    return momentum + jnp.cross(t, momentum) / 2 + t * (t @ momentum) / 4
+    return momentum + rotation.cross(t, momentum) / 2 + t * (t @ momentum) / 4
 
 
 def dynamics(y: Float[Array, "6"], motion: Motion) -> Float[Array, "6"]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from silico_py.primitives._rotation import Quaternion, multiply, rotation_matrix
+from silico_py.primitives._rotation import Quaternion, cross, multiply, rotation_matrix, skew
 
 __all__ = [
     "cayley",
     "cayley_tangent",
     "conjugate",
+    "cross",
     "matrix",
     "multiply",
     "normalize",
@@ -36,21 +37,13 @@ def conjugate(q: Quaternion) -> Quaternion:
 
 def rotate(q: Quaternion, v: Vector3) -> Vector3:
     """Rotate v from the body frame to the world frame."""
-    t = 2 * jnp.cross(q[..., 1:], v)
-    return v + q[..., :1] * t + jnp.cross(q[..., 1:], t)
+    t = 2 * cross(q[..., 1:], v)
+    return v + q[..., :1] * t + cross(q[..., 1:], t)
 
 
 def cayley(t: Vector3) -> Quaternion:
     """The Cayley map cay(t) = (1, t/2) / |(1, t/2)|, a rotation by 2 atan(|t|/2)."""
     return normalize(jnp.concatenate([jnp.ones_like(t[..., :1]), t / 2], axis=-1))
-
-
-def skew(v: Vector3) -> Float[Array, "*batch 3 3"]:
-    """[v]x, so that [v]x u = v x u."""
-    zero = jnp.zeros_like(v[..., 0])
-    x, y, z = v[..., 0], v[..., 1], v[..., 2]
-    rows = [[zero, -z, y], [z, zero, -x], [-y, x, zero]]
-    return jnp.stack([jnp.stack(row, axis=-1) for row in rows], axis=-2)
 
 
 def cayley_tangent(t: Vector3) -> Float[Array, "*batch 3 3"]:

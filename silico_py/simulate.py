@@ -204,7 +204,7 @@ def split_control(control: Array, stiffness: Array) -> tuple[Array, Array]:
 def shift(state: State, arm: Float[Array, "*n 3"]) -> tuple[Array, Array]:
     """Position and velocity of the point at `arm` (body frame) of each body."""
     offset = rotation.rotate(state.orientation, arm)
-    sweep = rotation.rotate(state.orientation, jnp.cross(state.angular_velocity, arm))
+    sweep = rotation.rotate(state.orientation, rotation.cross(state.angular_velocity, arm))
     return state.position + offset, state.velocity + sweep
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 Vector = Float[Array, "*batch dim"]
@@ -160,8 +161,14 @@ def _soc_determinant(x: Vector) -> Scalar:
 
 
 def _soc_inverse(x: Vector) -> Vector:
-    reflected = jnp.concatenate([x[..., :1], -x[..., 1:]], axis=-1)
-    return reflected / _soc_determinant(x)[..., None]
+    return _reflected(x) / _soc_determinant(x)[..., None]
+
+
+def _reflected(x: Vector) -> Vector:
+    """(t, -z)."""
+    sign = np.ones(x.shape[-1])
+    sign[1:] = -1
+    return x * jnp.asarray(sign, x.dtype)
 
 
 def _soc_margin(x: Vector) -> Scalar:
@@ -185,14 +192,16 @@ def _soc_step(x: Vector, dx: Vector) -> Scalar:
 
 def _arrow(x: Float[Array, " n"]) -> Float[Array, "n n"]:
     """L(x) = [[x0, x1^T], [x1, x0 I]], so that L(x) y = x o y."""
-    matrix = x[0] * jnp.eye(x.shape[0], dtype=x.dtype)
-    return matrix.at[0, 1:].set(x[1:]).at[1:, 0].set(x[1:])
+    n = len(x)
+    table = np.zeros((n, n, n))
+    table[range(n), range(n), 0] = 1
+    table[0, range(n), range(n)] = table[range(n), 0, range(n)] = 1
+    return jnp.sum(jnp.asarray(table, x.dtype) * x, axis=-1)
 
 
 def _arrow_inverse(x: Float[Array, " n"]) -> Float[Array, "n n"]:
     """L(x)^-1 in closed form."""
     det = _soc_determinant(x)
-    row = -x[1:] / det
-    body = (jnp.eye(x.shape[0] - 1, dtype=x.dtype) - x[1:, None] * row[None, :]) / x[0]
-    top = jnp.concatenate([x[:1] / det, row])
-    return jnp.concatenate([top[None], jnp.concatenate([row[:, None], body], axis=1)])
+    reflected = _reflected(x)
+    body = np.diag([0.0] + [1.0] * (len(x) - 1))
+    return jnp.outer(reflected, reflected) / (det * x[0]) + jnp.asarray(body, x.dtype) / x[0]
