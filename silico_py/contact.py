@@ -22,6 +22,7 @@ from silico_py.primitives import ConvexShape
 from silico_py.solver import CellResidual, CellVariables, ProductCone
 
 START_GAMMA = 10.0  # largest normal impulse of the start, dimensionless
+EASED_FRICTION = 0.7  # share of friction that full easing takes away
 
 
 class Side(NamedTuple):
@@ -153,6 +154,11 @@ def start_contact(c: Contact) -> tuple[Contact, CellVariables]:
     slack = [s.slack_a, s.slack_b, (alpha - 1)[None], identity]
     variables = CellVariables(*(jnp.concatenate(parts) for parts in (x, dual, slack)))
     return c._replace(origin=s.primal.point), variables
+
+
+def ease(c: Contact, easing: Float[Array, ""]) -> Contact:
+    """The contact with less friction: sticking contacts near the limit fold the path."""
+    return c._replace(friction=(1 - EASED_FRICTION * easing) * c.friction)
 
 
 def _current(side: Side) -> Piece:

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from silico_py import friction, rotation
 from silico_py.collision import SlackMap, pair_length
-from silico_py.contact import Contact, Side, contact_cone, contact_rows, start_contact
+from silico_py.contact import Contact, Side, contact_cone, contact_rows, ease, start_contact
 from silico_py.contact_jacobian import contact_jacobian
 from silico_py.integrator import Motion, dynamics
 from silico_py.scene import ContactPair, Scene
@@ -86,6 +86,7 @@ def assemble(
                 data=contacts,
                 split=cone.dim - friction.CONE.dim,
                 jacobian=contact_jacobian,
+                ease=ease,
             )
         )
         cells.append(variables)

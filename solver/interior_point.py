@@ -3,7 +3,12 @@
 Newton directions on the relaxed conditions, a fraction of the step to the boundary, and a
 step halved until the residual or the complementarity error goes down. Mehrotra's
 second-order term is left out on purpose: these problems are not monotone and it harms them.
-When a method stalls, the next one starts again from the same start.
+
+Where a problem is not monotone its central path folds: Newton steps shrink before a fold
+and end there. A short step therefore raises the easing of the iterate, a number from 0 (the
+problem itself) to 1 (a tamer relative, see `CellGroup`), and every longer step lowers it
+until the problem itself is back. When a method stalls all the same, the next one starts
+again from the same start.
 """
 
 from __future__ import annotations
@@ -20,8 +25,12 @@ from silico_py.solver.problem import Problem, Residual, Variables, residual, res
 from silico_py.solver.status import Status
 
 HALVINGS = 6
-SHORT_STEP = 0.2  # two steps shorter than this in a row are a stall
-PATIENCE = 2
+BOUNDARY = 0.95  # fraction of the step to the boundary of the cones
+EXPONENT = 2  # of the predicted reduction that sets the centring
+SHORT_STEP = 0.3  # steps shorter than this raise the easing
+STALLED_STEP = 0.1  # this many steps in a row shorter than this are a stall
+PATIENCE = 3
+LEAST_EASING = 0.05  # below it the problem itself is solved
 POLISHED = 1e-8  # error, in relaxations, that polishing is content with
 
 
@@ -30,26 +39,21 @@ class Method:
     """One way to walk the central path.
 
     Attributes:
-        boundary: fraction of the step to the boundary of the cones.
-        exponent: of the predicted reduction that sets the centring.
-        coupling: weight of the non-monotone derivative terms (1: Newton's method).
-        switch: mean complementarity below which the walk ends as `METHODS[0]` does.
+        easing: of the start.
+        rise: of the easing after a short step.
+        decay: factor on the easing after any other step.
+        floor: least target of centring at full easing, as a share of the residual. Without
+            it the products vanish long before the residual and the iterate sticks to the
+            boundary.
     """
 
-    boundary: float = 0.95
-    exponent: float = 2.0
-    coupling: float = 1.0
-    switch: float = 0.0
+    easing: float = 0.0
+    rise: float = 0.5
+    decay: float = 0.5
+    floor: float = 0.03
 
 
-# Newton's method is fastest where it works. Where friction folds the central path (one step
-# in a thousand for a box thrown at 10 Hz), weighing the derivative of the friction limit
-# down, or against its sign, walks past the fold.
-METHODS = (
-    Method(),
-    Method(boundary=0.9, exponent=1.0, coupling=-0.5, switch=1e-3),
-    Method(boundary=0.8, exponent=1.0, coupling=0.0, switch=1e-3),
-)
+METHODS = (Method(), Method(easing=1.0))
 
 
 class Options(NamedTuple):
@@ -98,6 +102,7 @@ class _Iterate(NamedTuple):
     iterations: Int[Array, ""]
     method: Int[Array, ""]
     short_steps: Int[Array, ""]
+    easing: Float[Array, ""]
     polishing: Int[Array, ""]  # steps left once the tolerances are met
 
 
@@ -108,7 +113,7 @@ def _polished(old: _Iterate, new: _Iterate, options: Options) -> _Iterate:
     enough = (lower >= error) | (lower < POLISHED * options.relaxation)
     left = jnp.where(enough, 0, old.polishing - 1)
     kept = kept._replace(iterations=old.iterations, polishing=left)
-    return _where(_done(old.measures, options), kept, new)
+    return _where(_done(old, options), kept, new)
 
 
 def solve(
@@ -119,25 +124,30 @@ def solve(
 ) -> Solution:
     """Find the point of the central path at `options.relaxation` from an interior start."""
     zero, polishing = jnp.zeros((), int), jnp.asarray(options.polish, int)
-    first = _Iterate(start, _measure(problem, start, options), zero, zero, zero, polishing)
+    easing = jnp.asarray(methods[0].easing, start.y.dtype)
+    measures = _measure(problem.eased(easing), start, options)
+    first = _Iterate(start, measures, zero, zero, zero, easing, polishing)
 
     def unfinished(it: _Iterate) -> Bool[Array, ""]:
-        searching = ~_done(it.measures, options) & (it.iterations < options.max_iterations)
-        return searching | (_done(it.measures, options) & (it.polishing > 0))
+        searching = ~_done(it, options) & (it.iterations < options.max_iterations)
+        return searching | (_done(it, options) & (it.polishing > 0))
 
     def iterate(it: _Iterate) -> _Iterate:
         new = _newton_step(problem, it, options, methods)
-        new = _next_method(new, first, options, len(methods))
+        new = _next_method(problem, new, start, options, methods)
         return _polished(it, new, options)
 
-    return _solution(jax.lax.while_loop(unfinished, iterate, first), options)
+    return _solution(problem, jax.lax.while_loop(unfinished, iterate, first), options)
 
 
-def _solution(last: _Iterate, options: Options) -> Solution:
-    m = last.measures
+def _solution(problem: Problem, last: _Iterate, options: Options) -> Solution:
+    def exact() -> Measures:
+        return _measure(problem, last.w, options)
+
+    m = jax.lax.cond(last.easing > 0, exact, lambda: last.measures)
     finite = jnp.isfinite(m.residual) & jnp.isfinite(m.complementarity)
     status = jnp.select(
-        [_done(m, options), ~finite, last.short_steps >= PATIENCE],
+        [_done(last, options), ~finite, last.short_steps >= PATIENCE],
         [Status.CONVERGED, Status.NOT_FINITE, Status.STALLED],
         Status.MAX_ITERATIONS,
     )
@@ -148,33 +158,29 @@ def _newton_step(
     problem: Problem, it: _Iterate, options: Options, methods: tuple[Method, ...]
 ) -> _Iterate:
     w, rho = it.w, options.relaxation
+    rise, decay, floor = (_pick(methods, n, it) for n in ("rise", "decay", "floor"))
     mu = mean_complementarity(problem, w)
-    boundary, exponent, coupling = _choices(methods, it.method, mu)
-    affine, centring = newton_directions(problem, w, it.measures.rows, coupling)
+    affine, centring = newton_directions(
+        problem.eased(it.easing), w, it.measures.rows, it.easing
+    )
     predicted = _move(w, affine, jnp.minimum(1, _boundary_step(problem, w, affine)))
     ratio = mean_complementarity(problem, predicted) / jnp.where(mu > 0, mu, 1)
-    sigma = jnp.clip(ratio, 0, 1) ** exponent
-    target = jnp.maximum(sigma * mu, rho)
+    least = jnp.minimum(it.easing * floor * it.measures.residual, mu)
+    target = jnp.maximum(jnp.clip(ratio, 0, 1) ** EXPONENT * mu, jnp.maximum(least, rho))
     step = _move(affine, centring, target)
-    length = jnp.minimum(1, boundary * _boundary_step(problem, w, step))
-    w, measures = _accept(problem, it, step, length, options)
-    short = jnp.where(length < SHORT_STEP, it.short_steps + 1, 0)
+    length = jnp.minimum(1, BOUNDARY * _boundary_step(problem, w, step))
+    easing = jnp.where(length < SHORT_STEP, jnp.minimum(1, it.easing + rise), decay * it.easing)
+    easing = jnp.where((easing < LEAST_EASING) | _done(it, options), 0, easing)
+    w, measures = _accept(problem.eased(easing), it, step, length, options)
+    short = jnp.where(length < STALLED_STEP, it.short_steps + 1, 0)
     # A direction that is not finite cannot be shortened: count it as a full stall.
     short = jnp.where(jnp.isfinite(length), short, PATIENCE)
-    return _Iterate(w, measures, it.iterations + 1, it.method, short, it.polishing)
+    return _Iterate(w, measures, it.iterations + 1, it.method, short, easing, it.polishing)
 
 
-def _choices(
-    methods: tuple[Method, ...], index: Int[Array, ""], mu: Float[Array, ""]
-) -> tuple[Array, ...]:
-    """(boundary, exponent, coupling) of the current method, those of the first at the end."""
-
-    def pick(name: str) -> Array:
-        return jnp.array([getattr(m, name) for m in methods], mu.dtype)[index]
-
-    late = mu < pick("switch")
-    names = ("boundary", "exponent", "coupling")
-    return tuple(jnp.where(late, getattr(methods[0], n), pick(n)) for n in names)
+def _pick(methods: tuple[Method, ...], name: str, it: _Iterate) -> Float[Array, ""]:
+    """Attribute `name` of the current method."""
+    return jnp.stack([jnp.asarray(getattr(m, name), it.easing.dtype) for m in methods])[it.method]
 
 
 def _accept(
@@ -201,20 +207,28 @@ def _accept(
     return _where(finite, (w, measures), (it.w, it.measures))
 
 
-def _next_method(it: _Iterate, first: _Iterate, options: Options, n_methods: int) -> _Iterate:
+def _next_method(
+    problem: Problem,
+    it: _Iterate,
+    start: Variables,
+    options: Options,
+    methods: tuple[Method, ...],
+) -> _Iterate:
     """Start again with the next method, if there is one, where the current one has stalled."""
-    stalled = (it.short_steps >= PATIENCE) & (it.method + 1 < n_methods)
-    stalled &= ~_done(it.measures, options)
-    restart = first._replace(iterations=it.iterations, method=it.method + 1)
-    return _where(stalled, restart, it)
+    stalled = (it.short_steps >= PATIENCE) & (it.method + 1 < len(methods))
+    stalled &= ~_done(it, options)
+    restart = it._replace(w=start, method=it.method + 1, short_steps=0 * it.short_steps)
+    easing = _pick(methods, "easing", restart)
+    measures = _measure(problem.eased(easing), start, options)
+    return _where(stalled, restart._replace(easing=easing, measures=measures), it)
 
 
 def _error(m: Measures) -> Float[Array, ""]:
     return jnp.maximum(m.residual, m.complementarity)
 
 
-def _done(m: Measures, options: Options) -> Bool[Array, ""]:
-    return _error(m) <= options.tolerance
+def _done(it: _Iterate, options: Options) -> Bool[Array, ""]:
+    return (it.easing == 0) & (_error(it.measures) <= options.tolerance)
 
 
 def _where(condition: Bool[Array, ""], first: tuple, second: tuple) -> tuple:
