@@ -4,16 +4,15 @@ Newton directions on the relaxed conditions, a fraction of the step to the bound
 step halved until the residual or the complementarity error goes down. Mehrotra's
 second-order term is left out on purpose: these problems are not monotone and it harms them.
 
-Where a problem is not monotone its central path folds: Newton steps shrink before a fold
-and end there. A short step therefore raises the easing of the iterate, a number from 0 (the
-problem itself) to 1 (a tamer relative, see `CellGroup`), and every longer step lowers it
-until the problem itself is back. When a method stalls all the same, the next one starts
-again from the same start.
+Where a problem is not monotone its central path folds, and Newton steps shrink to nothing
+before a fold. Each iterate therefore carries an easing, from 0 (the problem itself) to 1 (a
+tamer relative that the cells offer, see `CellGroup`): a short step sets it to 1, every other
+step halves it until the problem itself is back. Where that stalls too, the walk starts again
+from the same start, eased from the first step on.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
@@ -25,35 +24,16 @@ from silico_py.solver.problem import Problem, Residual, Variables, residual, res
 from silico_py.solver.status import Status
 
 HALVINGS = 6
-BOUNDARY = 0.95  # fraction of the step to the boundary of the cones
+BOUNDARY = 0.97  # fraction of the step to the boundary of the cones
 EXPONENT = 2  # of the predicted reduction that sets the centring
-SHORT_STEP = 0.3  # steps shorter than this raise the easing
-STALLED_STEP = 0.1  # this many steps in a row shorter than this are a stall
-PATIENCE = 3
+SHORT_STEP = 0.3  # shorter steps ease the problem
+STALLED_STEP = 0.1
+PATIENCE = 3  # steps in a row shorter than STALLED_STEP that are a stall
+DECAY = 0.5  # of the easing
 LEAST_EASING = 0.05  # below it the problem itself is solved
-POLISHED = 1e-8  # error, in relaxations, that polishing is content with
-
-
-@dataclass(frozen=True)
-class Method:
-    """One way to walk the central path.
-
-    Attributes:
-        easing: of the start.
-        rise: of the easing after a short step.
-        decay: factor on the easing after any other step.
-        floor: least target of centring at full easing, as a share of the residual. Without
-            it the products vanish long before the residual and the iterate sticks to the
-            boundary.
-    """
-
-    easing: float = 0.0
-    rise: float = 0.5
-    decay: float = 0.5
-    floor: float = 0.03
-
-
-METHODS = (Method(), Method(easing=1.0))
+FLOOR = 0.03  # least centring target at full easing, in residuals: products that vanish
+# long before the residual leave the iterate stuck to the boundary
+ATTEMPTS = (0.0, 1.0)  # easing at the start of each
 
 
 class Options(NamedTuple):
@@ -62,7 +42,7 @@ class Options(NamedTuple):
     Attributes:
         relaxation: rho, the target of every complementarity product.
         tolerance: largest scaled residual row and largest error of s o z = rho e.
-        max_iterations: Newton steps, all methods together.
+        max_iterations: Newton steps, all attempts together.
         polish: largest number of further Newton steps once both tolerances are met. Each
             squares the error: two or three take it to rounding.
     """
@@ -100,7 +80,7 @@ class _Iterate(NamedTuple):
     w: Variables
     measures: Measures
     iterations: Int[Array, ""]
-    method: Int[Array, ""]
+    attempt: Int[Array, ""]
     short_steps: Int[Array, ""]
     easing: Float[Array, ""]
     polishing: Int[Array, ""]  # steps left once the tolerances are met
@@ -116,25 +96,19 @@ def _polished(old: _Iterate, new: _Iterate, options: Options) -> _Iterate:
     return _where(_done(old, options), kept, new)
 
 
-def solve(
-    problem: Problem,
-    start: Variables,
-    options: Options,
-    methods: tuple[Method, ...] = METHODS,
-) -> Solution:
+def solve(problem: Problem, start: Variables, options: Options) -> Solution:
     """Find the point of the central path at `options.relaxation` from an interior start."""
-    zero, polishing = jnp.zeros((), int), jnp.asarray(options.polish, int)
-    easing = jnp.asarray(methods[0].easing, start.y.dtype)
+    zero = jnp.zeros((), int)
+    easing = jnp.asarray(ATTEMPTS[0], start.y.dtype)
     measures = _measure(problem.eased(easing), start, options)
-    first = _Iterate(start, measures, zero, zero, zero, easing, polishing)
+    first = _Iterate(start, measures, zero, zero, zero, easing, zero + options.polish)
 
     def unfinished(it: _Iterate) -> Bool[Array, ""]:
         searching = ~_done(it, options) & (it.iterations < options.max_iterations)
         return searching | (_done(it, options) & (it.polishing > 0))
 
     def iterate(it: _Iterate) -> _Iterate:
-        new = _newton_step(problem, it, options, methods)
-        new = _next_method(problem, new, start, options, methods)
+        new = _next_attempt(problem, _newton_step(problem, it, options), start, options)
         return _polished(it, new, options)
 
     return _solution(problem, jax.lax.while_loop(unfinished, iterate, first), options)
@@ -154,33 +128,30 @@ def _solution(problem: Problem, last: _Iterate, options: Options) -> Solution:
     return Solution(last.w, status, last.iterations, m.residual, m.complementarity)
 
 
-def _newton_step(
-    problem: Problem, it: _Iterate, options: Options, methods: tuple[Method, ...]
-) -> _Iterate:
+def _newton_step(problem: Problem, it: _Iterate, options: Options) -> _Iterate:
     w, rho = it.w, options.relaxation
-    rise, decay, floor = (_pick(methods, n, it) for n in ("rise", "decay", "floor"))
-    mu = mean_complementarity(problem, w)
-    affine, centring = newton_directions(
-        problem.eased(it.easing), w, it.measures.rows, it.easing
-    )
-    predicted = _move(w, affine, jnp.minimum(1, _boundary_step(problem, w, affine)))
-    ratio = mean_complementarity(problem, predicted) / jnp.where(mu > 0, mu, 1)
-    least = jnp.minimum(it.easing * floor * it.measures.residual, mu)
-    target = jnp.maximum(jnp.clip(ratio, 0, 1) ** EXPONENT * mu, jnp.maximum(least, rho))
-    step = _move(affine, centring, target)
+    rows = it.measures.rows
+    affine, centring = newton_directions(problem.eased(it.easing), w, rows, it.easing)
+    step = _move(affine, centring, _target(problem, it, affine, rho))
     length = jnp.minimum(1, BOUNDARY * _boundary_step(problem, w, step))
-    easing = jnp.where(length < SHORT_STEP, jnp.minimum(1, it.easing + rise), decay * it.easing)
+    easing = jnp.where(length < SHORT_STEP, 1, DECAY * it.easing)
     easing = jnp.where((easing < LEAST_EASING) | _done(it, options), 0, easing)
     w, measures = _accept(problem.eased(easing), it, step, length, options)
     short = jnp.where(length < STALLED_STEP, it.short_steps + 1, 0)
     # A direction that is not finite cannot be shortened: count it as a full stall.
     short = jnp.where(jnp.isfinite(length), short, PATIENCE)
-    return _Iterate(w, measures, it.iterations + 1, it.method, short, easing, it.polishing)
+    return _Iterate(w, measures, it.iterations + 1, it.attempt, short, easing, it.polishing)
 
 
-def _pick(methods: tuple[Method, ...], name: str, it: _Iterate) -> Float[Array, ""]:
-    """Attribute `name` of the current method."""
-    return jnp.stack([jnp.asarray(getattr(m, name), it.easing.dtype) for m in methods])[it.method]
+def _target(
+    problem: Problem, it: _Iterate, affine: Variables, rho: Float[Array, ""]
+) -> Float[Array, ""]:
+    """Centring target: the less the affine step would leave, the lower."""
+    mu = mean_complementarity(problem, it.w)
+    predicted = _move(it.w, affine, jnp.minimum(1, _boundary_step(problem, it.w, affine)))
+    ratio = mean_complementarity(problem, predicted) / jnp.where(mu > 0, mu, 1)
+    floor = jnp.minimum(FLOOR * it.easing * it.measures.residual, mu)
+    return jnp.maximum(jnp.clip(ratio, 0, 1) ** EXPONENT * mu, jnp.maximum(floor, rho))
 
 
 def _accept(
@@ -207,20 +178,20 @@ def _accept(
     return _where(finite, (w, measures), (it.w, it.measures))
 
 
-def _next_method(
-    problem: Problem,
-    it: _Iterate,
-    start: Variables,
-    options: Options,
-    methods: tuple[Method, ...],
-) -> _Iterate:
-    """Start again with the next method, if there is one, where the current one has stalled."""
-    stalled = (it.short_steps >= PATIENCE) & (it.method + 1 < len(methods))
-    stalled &= ~_done(it, options)
-    restart = it._replace(w=start, method=it.method + 1, short_steps=0 * it.short_steps)
-    easing = _pick(methods, "easing", restart)
+def _next_attempt(problem: Problem, it: _Iterate, start: Variables, options: Options) -> _Iterate:
+    """Start again, if an attempt is left, where the current one has stalled."""
+    stalled = (it.short_steps >= PATIENCE) & (it.attempt + 1 < len(ATTEMPTS))
+    attempt = it.attempt + 1
+    easing = jnp.asarray(ATTEMPTS, it.easing.dtype)[attempt]
     measures = _measure(problem.eased(easing), start, options)
-    return _where(stalled, restart._replace(easing=easing, measures=measures), it)
+    restart = it._replace(
+        w=start,
+        measures=measures,
+        attempt=attempt,
+        short_steps=jnp.zeros_like(it.short_steps),
+        easing=easing,
+    )
+    return _where(stalled & ~_done(it, options), restart, it)
 
 
 def _error(m: Measures) -> Float[Array, ""]:

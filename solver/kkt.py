@@ -28,7 +28,7 @@ from silico_py.solver.problem import (
 )
 
 PASSES = 2  # through the regularised factorisation: one solve, one refinement
-PROXIMAL = 2.0  # growth of the node Jacobian at full easing: shorter moves of the nodes
+PROXIMAL = 3.0  # growth of the node Jacobian at full easing: shorter moves of the nodes
 
 
 class CellRightHandSide(NamedTuple):

@@ -129,7 +129,9 @@ class Problem:
 
     def eased(self, easing: Float[Array, ""]) -> Problem:
         """The problem that the cells offer at `easing`."""
-        groups = (g if g.ease is None else replace(g, data=g.ease(g.data, easing)) for g in self.groups)
+        groups = (
+            g if g.ease is None else replace(g, data=g.ease(g.data, easing)) for g in self.groups
+        )
         return replace(self, groups=tuple(groups))
 
     def with_data(self, data: tuple) -> Problem:
