@@ -34,6 +34,7 @@ LEAST_EASING = 0.05  # below it the problem itself is solved
 FLOOR = 0.03  # least centring target at full easing, in residuals: products that vanish
 # long before the residual leave the iterate stuck to the boundary
 ATTEMPTS = (0.0, 1.0)  # easing at the start of each
+POLISHED = 1e-8  # error, in relaxations, that polishing is content with
 
 
 class Options(NamedTuple):
