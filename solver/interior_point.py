@@ -33,7 +33,6 @@ DECAY = 0.5  # of the easing
 LEAST_EASING = 0.05  # below it the problem itself is solved
 FLOOR = 0.05  # least centring target at full easing, in residuals: products that vanish
 # long before the residual leave the iterate stuck to the boundary
-ATTEMPTS = (0.0, 1.0)  # easing at the start of each
 POLISHED = 1e-8  # error, in relaxations, that polishing is content with
 
 
@@ -81,7 +80,7 @@ class _Iterate(NamedTuple):
     w: Variables
     measures: Measures
     iterations: Int[Array, ""]
-    attempt: Int[Array, ""]
+    retried: Bool[Array, ""]
     short_steps: Int[Array, ""]
     easing: Float[Array, ""]
     polishing: Int[Array, ""]  # steps left once the tolerances are met
@@ -99,20 +98,27 @@ def _polished(old: _Iterate, new: _Iterate, options: Options) -> _Iterate:
 
 def solve(problem: Problem, start: Variables, options: Options) -> Solution:
     """Find the point of the central path at `options.relaxation` from an interior start."""
-    zero = jnp.zeros((), int)
-    easing = jnp.asarray(ATTEMPTS[0], start.y.dtype)
-    measures = _measure(problem.eased(easing), start, options)
-    first = _Iterate(start, measures, zero, zero, zero, easing, zero + options.polish)
+    first = _begin(problem, start, options, easing=0.0)
+    again = _begin(problem, start, options, easing=1.0)._replace(retried=jnp.asarray(True))
 
     def unfinished(it: _Iterate) -> Bool[Array, ""]:
         searching = ~_done(it, options) & (it.iterations < options.max_iterations)
         return searching | (_done(it, options) & (it.polishing > 0))
 
     def iterate(it: _Iterate) -> _Iterate:
-        new = _next_attempt(problem, _newton_step(problem, it, options), start, options)
+        new = _newton_step(problem, it, options)
+        stalled = (new.short_steps >= PATIENCE) & ~new.retried & ~_done(new, options)
+        new = _where(stalled, again._replace(iterations=new.iterations), new)
         return _polished(it, new, options)
 
     return _solution(problem, jax.lax.while_loop(unfinished, iterate, first), options)
+
+
+def _begin(problem: Problem, start: Variables, options: Options, easing: float) -> _Iterate:
+    eased = jnp.asarray(easing, start.y.dtype)
+    measures = _measure(problem.eased(eased), start, options)
+    zero = jnp.zeros((), int)
+    return _Iterate(start, measures, zero, jnp.asarray(False), zero, eased, zero + options.polish)
 
 
 def _solution(problem: Problem, last: _Iterate, options: Options) -> Solution:
@@ -137,11 +143,11 @@ def _newton_step(problem: Problem, it: _Iterate, options: Options) -> _Iterate:
     length = jnp.minimum(1, BOUNDARY * _boundary_step(problem, w, step))
     easing = jnp.where(length < SHORT_STEP, 1, DECAY * it.easing)
     easing = jnp.where((easing < LEAST_EASING) | _done(it, options), 0, easing)
-    w, measures = _accept(problem.eased(easing), it, step, length, options)
+    w, measures, easing = _accept(problem, it, step, length, easing, options)
     short = jnp.where(length < STALLED_STEP, it.short_steps + 1, 0)
     # A direction that is not finite cannot be shortened: count it as a full stall.
     short = jnp.where(jnp.isfinite(length), short, PATIENCE)
-    return _Iterate(w, measures, it.iterations + 1, it.attempt, short, easing, it.polishing)
+    return _Iterate(w, measures, it.iterations + 1, it.retried, short, easing, it.polishing)
 
 
 def _target(
@@ -156,9 +162,15 @@ def _target(
 
 
 def _accept(
-    problem: Problem, it: _Iterate, step: Variables, length: Float[Array, ""], options: Options
-) -> tuple[Variables, Measures]:
+    problem: Problem,
+    it: _Iterate,
+    step: Variables,
+    length: Float[Array, ""],
+    easing: Float[Array, ""],
+    options: Options,
+) -> tuple[Variables, Measures, Float[Array, ""]]:
     """Halve the step until residual or complementarity goes down; never take one with NaN."""
+    eased = problem.eased(easing)
 
     def better(m: Measures) -> Bool[Array, ""]:
         lower = m.residual < it.measures.residual
@@ -171,28 +183,12 @@ def _accept(
     def shorten(carry: tuple) -> tuple:
         k = carry[0]
         w = _move(it.w, step, length * 0.5**k)
-        return k + 1, length, w, _measure(problem, w, options)
+        return k + 1, length, w, _measure(eased, w, options)
 
     start = (jnp.zeros((), int), length, it.w, it.measures)
     _, _, w, measures = jax.lax.while_loop(unfinished, shorten, start)
     finite = jnp.isfinite(measures.residual) & jnp.isfinite(measures.complementarity)
-    return _where(finite, (w, measures), (it.w, it.measures))
-
-
-def _next_attempt(problem: Problem, it: _Iterate, start: Variables, options: Options) -> _Iterate:
-    """Start again, if an attempt is left, where the current one has stalled."""
-    stalled = (it.short_steps >= PATIENCE) & (it.attempt + 1 < len(ATTEMPTS))
-    attempt = it.attempt + 1
-    easing = jnp.asarray(ATTEMPTS, it.easing.dtype)[attempt]
-    measures = _measure(problem.eased(easing), start, options)
-    restart = it._replace(
-        w=start,
-        measures=measures,
-        attempt=attempt,
-        short_steps=jnp.zeros_like(it.short_steps),
-        easing=easing,
-    )
-    return _where(stalled & ~_done(it, options), restart, it)
+    return _where(finite, (w, measures, easing), (it.w, it.measures, it.easing))
 
 
 def _error(m: Measures) -> Float[Array, ""]:
