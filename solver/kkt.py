@@ -27,7 +27,7 @@ from silico_py.solver.problem import (
     Variables,
 )
 
-PASSES = 2  # through the regularised factorisation: one solve, one refinement
+PASSES = 3  # through the regularised factorisation: one solve, two refinements
 PROXIMAL = 3.0  # growth of the node Jacobian at full easing: shorter moves of the nodes
 
 
@@ -242,6 +242,6 @@ def _linear_product(group: CellGroup, f: CondensedCell, d: CellVariables) -> Arr
 
 
 def _regularization(dtype: jnp.dtype) -> float:
-    """1.5e-8 in float64: with 1e-7, duals that hardly matter lag behind slacks of 1e-10 for
-    dozens of steps; with 3e-9 rounding costs steps."""
+    """1.5e-8 in float64: with 1e-7, duals that no force feels (friction along the normal) lag
+    for dozens of steps behind slacks of 1e-10; with 3e-9 rounding costs steps."""
     return float(jnp.finfo(dtype).eps) ** 0.5
