@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from silico_py import friction, rotation
 from silico_py.collision import SlackMap, pair_length
-from silico_py.contact import Contact, Formulation, Side
+from silico_py.contact import Contact, Formulation, Side, ease
 from silico_py.integrator import Motion, dynamics, row_scale
 from silico_py.scene import Scene
 from silico_py.solver import CellGroup, Problem, Variables
@@ -51,6 +51,7 @@ def assemble(
                 data=contacts,
                 split=cone.dim - friction.CONE.dim,
                 jacobian=formulation.jacobian,
+                ease=ease,
             )
         )
         cells.append(variables)

@@ -70,17 +70,17 @@ def contact_rows(
     z: Float[Array, "5"],
     c: Contact,
     inner: float,
-    coupling: Float[Array, ""] | float = 1.0,
+    easing: Float[Array, ""] | float = 0.0,
 ) -> CellResidual:
     """Impulses on the bodies, gap and friction; x = (psi), z = (gamma, b0, b)."""
-    return CellResidual(*exchange(touch(y, x, z, c, inner), y, c, coupling))
+    return CellResidual(*exchange(touch(y, x, z, c, inner), y, c, easing))
 
 
 def contact_jacobian(
-    y: Array, x: Array, z: Array, c: Contact, coupling: Float[Array, ""], inner: float
+    y: Array, x: Array, z: Array, c: Contact, easing: Float[Array, ""], inner: float
 ) -> CellJacobian:
     """Derivative of `contact_rows`."""
-    rows = partial(contact_rows, inner=inner, coupling=coupling)
+    rows = partial(contact_rows, inner=inner, easing=easing)
     return forward_jacobian(rows, y, x, z, c)
 
 

@@ -24,6 +24,8 @@ from silico_py.integrator import Motion, next_pose
 from silico_py.primitives import ConvexShape
 from silico_py.solver import CellJacobian, CellResidual, CellVariables, ProductCone
 
+EASED_FRICTION = 0.7  # share of friction that full easing takes away
+
 
 class Side(NamedTuple):
     """One side of a contact: a convex piece of a body, or of the world (motion is None)."""
@@ -108,7 +110,7 @@ class Formulation:
     Attributes:
         cone: of one contact, for two shapes.
         rows: `(y, x, z, contact) -> CellResidual`.
-        jacobian: `(y, x, z, contact, coupling) -> CellJacobian`, see `CellGroup`.
+        jacobian: `(y, x, z, contact, easing) -> CellJacobian`, see `CellGroup`.
         pose_derivative: of (nodes, local, slack) by position [m] and rotation vector (world)
             of each body before the step.
         start: the contact with its origin, and its variables at the start.
@@ -142,14 +144,14 @@ def both_kinematics(y: Float[Array, "arity 6"], c: Contact) -> tuple[Kinematics,
 
 
 def exchange(
-    touch: Touch, y: Float[Array, "arity 6"], c: Contact, coupling: Float[Array, ""] | float = 1.0
+    touch: Touch, y: Float[Array, "arity 6"], c: Contact, easing: Float[Array, ""] | float = 0.0
 ) -> Exchange:
-    """Impulses on the bodies, gap and friction; `coupling` weighs the friction limit's slope."""
+    """Impulses on the bodies, gap and friction; `easing` takes the friction limit's slope away."""
     a, b = both_kinematics(y, c)
     normal = touch.normal
     slip = a.velocity_at(touch.point) - b.velocity_at(touch.point)
     limit = friction.limit(c.friction, touch.gamma, normal, c.relaxation)
-    limit = coupling * limit + (1 - coupling) * jax.lax.stop_gradient(limit)
+    limit = (1 - easing) * limit + easing * jax.lax.stop_gradient(limit)
     tangential = friction.project(normal, touch.beta[1:])
     on_a = c.mass * (touch.gamma * touch.normal_a + tangential)
     on_b = -c.mass * (touch.gamma * touch.normal_b + tangential)
@@ -165,6 +167,11 @@ def exchange(
 
 def _wrench(impulse: Float[Array, "3"], arm: Float[Array, "3"]) -> Float[Array, "6"]:
     return jnp.concatenate([impulse, rotation.cross(arm, impulse)])
+
+
+def ease(c: Contact, easing: Float[Array, ""]) -> Contact:
+    """The contact with less friction: sticking contacts near the limit fold the path."""
+    return c._replace(friction=(1 - EASED_FRICTION * easing) * c.friction)
 
 
 def current(side: Side) -> Piece:

@@ -67,6 +67,7 @@ class SideDerivative(NamedTuple):
     arm: Float[Array, "3"]  # from the centre of mass to the contact point [m]
     velocity: Float[Array, "3"]  # of the material point at the contact point [m/s]
     d_normal: Matrix
+    d_turned: Matrix  # of the normal, at fixed duals
     d_arm: Matrix
     d_velocity: Matrix
     d_slack: Matrix
@@ -77,11 +78,15 @@ def contact_jacobian(
     x: Float[Array, " nx"],
     z: Float[Array, " dim"],
     c: Contact,
-    coupling: Float[Array, ""],
+    easing: Float[Array, ""],
 ) -> CellJacobian:
-    """Derivative of `contact_rows`; `coupling` weighs that of the friction limit."""
+    """Derivative of `contact_rows`.
+
+    `easing` takes away what is not monotone: how the friction limit follows the normal
+    impulse, and how the direction of the impulse follows the collision duals.
+    """
     columns = Columns(c)
-    rows = all_derivatives(y, x, z, c, coupling, columns)
+    rows = all_derivatives(y, x, z, c, easing, columns)
     bodies, to_x, to_z = jnp.split(rows, (columns.bodies, columns.primal), axis=1)
     blocks = zip(jnp.split(bodies, c.arity, axis=1), y, c.sides, strict=True)
     to_y = jnp.concatenate([b @ placement_tangent(v, s) for b, v, s in blocks], axis=1)
@@ -95,7 +100,7 @@ def pose_derivative(
     """Derivative of `contact_rows` (nodes, local, slack) with respect to the poses before the
     step: position of the centre of mass and rotation vector, world frame, body after body."""
     columns = Columns(c)
-    rows = all_derivatives(y, x, z, c, jnp.ones((), x.dtype), columns)
+    rows = all_derivatives(y, x, z, c, jnp.zeros((), x.dtype), columns)
     blocks = jnp.split(rows[:, : columns.bodies], c.arity, axis=1)
     eye, zero = jnp.eye(3, dtype=x.dtype), jnp.zeros((3, 3), x.dtype)
     spins = [
@@ -118,7 +123,7 @@ def placement_tangent(y: Float[Array, "6"], side: Side) -> Float[Array, "12 6"]:
 
 
 def all_derivatives(
-    y: Array, x: Array, z: Array, c: Contact, coupling: Array, columns: Columns
+    y: Array, x: Array, z: Array, c: Contact, easing: Array, columns: Columns
 ) -> Matrix:
     """Every row of a contact (node forces, local, slack) against every column."""
     u = unpack(x, z, c)
@@ -132,7 +137,7 @@ def all_derivatives(
     d_tangential = _d_project(normal, project, u.beta[1:]) @ d_normal
     d_tangential += columns.place(3, beta=project)
     wrenches = [
-        sign * c.mass * _wrench(side, u.gamma, tangential, d_tangential, columns)
+        sign * c.mass * _wrench(side, u.gamma, tangential, d_tangential, columns, easing)
         for side, sign in ((a, -1.0), (b, 1.0))[: c.arity]
     ]
     d_friction = _d_project(normal, project, slip) @ d_normal + project @ d_slip
@@ -142,7 +147,7 @@ def all_derivatives(
             *wrenches,
             a.d_normal - b.d_normal,
             _optimality(c, columns),
-            _limit(u.gamma, normal, d_normal, c.friction * coupling, columns),
+            _limit(u.gamma, normal, d_normal, c.friction * (1 - easing), columns),
             a.d_slack,
             b.d_slack,
             columns.place(2, alpha=head[:, :1], psi=head[:, 1:]),
@@ -171,6 +176,7 @@ def _side(name: str, at: Kinematics, u: Unknowns, c: Contact, columns: Columns) 
         arm=arm,
         velocity=at.velocity_at(u.primal.point),
         d_normal=place(3, turn=-skew(normal), dual=sign * to_point.T),
+        d_turned=place(3, turn=-skew(normal)),
         d_arm=place(3, position=-eye, point=c.length * eye),
         d_velocity=place(3, position=-spin, point=c.length * spin, velocity=eye, spin=-lever),
         d_slack=place(
@@ -191,11 +197,17 @@ def _d_project(normal: Array, project: Array, v: Float[Array, "3"]) -> Float[Arr
 
 
 def _wrench(
-    side: SideDerivative, gamma: Array, tangential: Array, d_tangential: Matrix, columns: Columns
+    side: SideDerivative,
+    gamma: Array,
+    tangential: Array,
+    d_tangential: Matrix,
+    columns: Columns,
+    easing: Array,
 ) -> Matrix:
     """Derivative of the impulse gamma N + P b and of its moment."""
     impulse = gamma * side.normal + tangential
-    d_impulse = gamma * side.d_normal + d_tangential
+    d_normal = (1 - easing) * side.d_normal + easing * side.d_turned
+    d_impulse = gamma * d_normal + d_tangential
     d_impulse += columns.place(3, gamma=side.normal[:, None])
     d_moment = skew(side.arm) @ d_impulse - skew(impulse) @ side.d_arm
     return jnp.concatenate([d_impulse, d_moment])

@@ -73,7 +73,7 @@ def newton_inverse(problem: Problem, w: Variables, rhs: RightHandSide) -> Variab
 
     Slack rows are not part of `rhs`: their changes belong to the complementarity products.
     """
-    factor = kkt.factorize(problem, w, jnp.ones((), w.y.dtype))
+    factor = kkt.factorize(problem, w, jnp.zeros((), w.y.dtype))
     frozen, frozen_w = jax.lax.stop_gradient((factor, w))
     # One flat vector: transposition needs every part of the right-hand side to be linear.
     flat_rhs, unflatten = ravel_pytree(rhs)

@@ -3,12 +3,16 @@
 Newton directions on the relaxed conditions, a fraction of the step to the boundary, and a
 step halved until the residual or the complementarity error goes down. Mehrotra's
 second-order term is left out on purpose: these problems are not monotone and it harms them.
-When a method stalls, the next one starts again from the same start.
+
+Where a problem is not monotone its central path folds, and Newton steps shrink to nothing
+before a fold. Each iterate therefore carries an easing, from 0 (the problem itself) to 1 (a
+tamer relative that the cells offer, see `CellGroup`): a short step sets it to 1, every other
+step halves it until the problem itself is back. Where that stalls too, the walk starts again
+from the same start, eased from the first step on.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
@@ -20,36 +24,16 @@ from silico_py.solver.problem import Problem, Residual, Variables, residual, res
 from silico_py.solver.status import Status
 
 HALVINGS = 6
-SHORT_STEP = 0.2  # two steps shorter than this in a row are a stall
-PATIENCE = 2
+BOUNDARY = 0.97  # fraction of the step to the boundary of the cones
+EXPONENT = 2  # of the predicted reduction that sets the centring
+SHORT_STEP = 0.3  # shorter steps ease the problem
+STALLED_STEP = 0.1
+PATIENCE = 3  # steps in a row shorter than STALLED_STEP that are a stall
+DECAY = 0.5  # of the easing
+LEAST_EASING = 0.05  # below it the problem itself is solved
+FLOOR = 0.05  # least centring target at full easing, in residuals: products that vanish
+# long before the residual leave the iterate stuck to the boundary
 POLISHED = 1e-8  # error, in relaxations, that polishing is content with
-
-
-@dataclass(frozen=True)
-class Method:
-    """One way to walk the central path.
-
-    Attributes:
-        boundary: fraction of the step to the boundary of the cones.
-        exponent: of the predicted reduction that sets the centring.
-        coupling: weight of the non-monotone derivative terms (1: Newton's method).
-        switch: mean complementarity below which the walk ends as `METHODS[0]` does.
-    """
-
-    boundary: float = 0.95
-    exponent: float = 2.0
-    coupling: float = 1.0
-    switch: float = 0.0
-
-
-# Newton's method is fastest where it works. Where friction folds the central path (one step
-# in a thousand for a box thrown at 10 Hz), weighing the derivative of the friction limit
-# down, or against its sign, walks past the fold.
-METHODS = (
-    Method(),
-    Method(boundary=0.9, exponent=1.0, coupling=-0.5, switch=1e-3),
-    Method(boundary=0.8, exponent=1.0, coupling=0.0, switch=1e-3),
-)
 
 
 class Options(NamedTuple):
@@ -58,7 +42,7 @@ class Options(NamedTuple):
     Attributes:
         relaxation: rho, the target of every complementarity product.
         tolerance: largest scaled residual row and largest error of s o z = rho e.
-        max_iterations: Newton steps, all methods together.
+        max_iterations: Newton steps, all attempts together.
         polish: largest number of further Newton steps once both tolerances are met. Each
             squares the error: two or three take it to rounding.
     """
@@ -96,8 +80,9 @@ class _Iterate(NamedTuple):
     w: Variables
     measures: Measures
     iterations: Int[Array, ""]
-    method: Int[Array, ""]
+    retried: Bool[Array, ""]
     short_steps: Int[Array, ""]
+    easing: Float[Array, ""]
     polishing: Int[Array, ""]  # steps left once the tolerances are met
 
 
@@ -108,79 +93,84 @@ def _polished(old: _Iterate, new: _Iterate, options: Options) -> _Iterate:
     enough = (lower >= error) | (lower < POLISHED * options.relaxation)
     left = jnp.where(enough, 0, old.polishing - 1)
     kept = kept._replace(iterations=old.iterations, polishing=left)
-    return _where(_done(old.measures, options), kept, new)
+    return _where(_done(old, options), kept, new)
 
 
-def solve(
-    problem: Problem,
-    start: Variables,
-    options: Options,
-    methods: tuple[Method, ...] = METHODS,
-) -> Solution:
+def solve(problem: Problem, start: Variables, options: Options) -> Solution:
     """Find the point of the central path at `options.relaxation` from an interior start."""
-    zero, polishing = jnp.zeros((), int), jnp.asarray(options.polish, int)
-    first = _Iterate(start, _measure(problem, start, options), zero, zero, zero, polishing)
+    first = _begin(problem, start, options, easing=0.0)
+    again = _begin(problem, start, options, easing=1.0)._replace(retried=jnp.asarray(True))
 
     def unfinished(it: _Iterate) -> Bool[Array, ""]:
-        searching = ~_done(it.measures, options) & (it.iterations < options.max_iterations)
-        return searching | (_done(it.measures, options) & (it.polishing > 0))
+        searching = ~_done(it, options) & (it.iterations < options.max_iterations)
+        return searching | (_done(it, options) & (it.polishing > 0))
 
     def iterate(it: _Iterate) -> _Iterate:
-        new = _newton_step(problem, it, options, methods)
-        new = _next_method(new, first, options, len(methods))
+        new = _newton_step(problem, it, options)
+        stalled = (new.short_steps >= PATIENCE) & ~new.retried & ~_done(new, options)
+        new = _where(stalled, again._replace(iterations=new.iterations), new)
         return _polished(it, new, options)
 
-    return _solution(jax.lax.while_loop(unfinished, iterate, first), options)
+    return _solution(problem, jax.lax.while_loop(unfinished, iterate, first), options)
 
 
-def _solution(last: _Iterate, options: Options) -> Solution:
-    m = last.measures
+def _begin(problem: Problem, start: Variables, options: Options, easing: float) -> _Iterate:
+    eased = jnp.asarray(easing, start.y.dtype)
+    measures = _measure(problem.eased(eased), start, options)
+    zero = jnp.zeros((), int)
+    return _Iterate(start, measures, zero, jnp.asarray(False), zero, eased, zero + options.polish)
+
+
+def _solution(problem: Problem, last: _Iterate, options: Options) -> Solution:
+    def exact() -> Measures:
+        return _measure(problem, last.w, options)
+
+    m = jax.lax.cond(last.easing > 0, exact, lambda: last.measures)
     finite = jnp.isfinite(m.residual) & jnp.isfinite(m.complementarity)
     status = jnp.select(
-        [_done(m, options), ~finite, last.short_steps >= PATIENCE],
+        [_done(last, options), ~finite, last.short_steps >= PATIENCE],
         [Status.CONVERGED, Status.NOT_FINITE, Status.STALLED],
         Status.MAX_ITERATIONS,
     )
     return Solution(last.w, status, last.iterations, m.residual, m.complementarity)
 
 
-def _newton_step(
-    problem: Problem, it: _Iterate, options: Options, methods: tuple[Method, ...]
-) -> _Iterate:
+def _newton_step(problem: Problem, it: _Iterate, options: Options) -> _Iterate:
     w, rho = it.w, options.relaxation
-    mu = mean_complementarity(problem, w)
-    boundary, exponent, coupling = _choices(methods, it.method, mu)
-    affine, centring = newton_directions(problem, w, it.measures.rows, coupling)
-    predicted = _move(w, affine, jnp.minimum(1, _boundary_step(problem, w, affine)))
-    ratio = mean_complementarity(problem, predicted) / jnp.where(mu > 0, mu, 1)
-    sigma = jnp.clip(ratio, 0, 1) ** exponent
-    target = jnp.maximum(sigma * mu, rho)
-    step = _move(affine, centring, target)
-    length = jnp.minimum(1, boundary * _boundary_step(problem, w, step))
-    w, measures = _accept(problem, it, step, length, options)
-    short = jnp.where(length < SHORT_STEP, it.short_steps + 1, 0)
+    rows = it.measures.rows
+    affine, centring = newton_directions(problem.eased(it.easing), w, rows, it.easing)
+    step = _move(affine, centring, _target(problem, it, affine, rho))
+    length = jnp.minimum(1, BOUNDARY * _boundary_step(problem, w, step))
+    easing = jnp.where(length < SHORT_STEP, 1, DECAY * it.easing)
+    easing = jnp.where((easing < LEAST_EASING) | _done(it, options), 0, easing)
+    w, measures, easing = _accept(problem, it, step, length, easing, options)
+    short = jnp.where(length < STALLED_STEP, it.short_steps + 1, 0)
     # A direction that is not finite cannot be shortened: count it as a full stall.
     short = jnp.where(jnp.isfinite(length), short, PATIENCE)
-    return _Iterate(w, measures, it.iterations + 1, it.method, short, it.polishing)
+    return _Iterate(w, measures, it.iterations + 1, it.retried, short, easing, it.polishing)
 
 
-def _choices(
-    methods: tuple[Method, ...], index: Int[Array, ""], mu: Float[Array, ""]
-) -> tuple[Array, ...]:
-    """(boundary, exponent, coupling) of the current method, those of the first at the end."""
-
-    def pick(name: str) -> Array:
-        return jnp.array([getattr(m, name) for m in methods], mu.dtype)[index]
-
-    late = mu < pick("switch")
-    names = ("boundary", "exponent", "coupling")
-    return tuple(jnp.where(late, getattr(methods[0], n), pick(n)) for n in names)
+def _target(
+    problem: Problem, it: _Iterate, affine: Variables, rho: Float[Array, ""]
+) -> Float[Array, ""]:
+    """Centring target: the less the affine step would leave, the lower."""
+    mu = mean_complementarity(problem, it.w)
+    predicted = _move(it.w, affine, jnp.minimum(1, _boundary_step(problem, it.w, affine)))
+    ratio = mean_complementarity(problem, predicted) / jnp.where(mu > 0, mu, 1)
+    floor = jnp.minimum(FLOOR * it.easing * it.measures.residual, mu)
+    return jnp.maximum(jnp.clip(ratio, 0, 1) ** EXPONENT * mu, jnp.maximum(floor, rho))
 
 
 def _accept(
-    problem: Problem, it: _Iterate, step: Variables, length: Float[Array, ""], options: Options
-) -> tuple[Variables, Measures]:
+    problem: Problem,
+    it: _Iterate,
+    step: Variables,
+    length: Float[Array, ""],
+    easing: Float[Array, ""],
+    options: Options,
+) -> tuple[Variables, Measures, Float[Array, ""]]:
     """Halve the step until residual or complementarity goes down; never take one with NaN."""
+    eased = problem.eased(easing)
 
     def better(m: Measures) -> Bool[Array, ""]:
         lower = m.residual < it.measures.residual
@@ -193,28 +183,20 @@ def _accept(
     def shorten(carry: tuple) -> tuple:
         k = carry[0]
         w = _move(it.w, step, length * 0.5**k)
-        return k + 1, length, w, _measure(problem, w, options)
+        return k + 1, length, w, _measure(eased, w, options)
 
     start = (jnp.zeros((), int), length, it.w, it.measures)
     _, _, w, measures = jax.lax.while_loop(unfinished, shorten, start)
     finite = jnp.isfinite(measures.residual) & jnp.isfinite(measures.complementarity)
-    return _where(finite, (w, measures), (it.w, it.measures))
-
-
-def _next_method(it: _Iterate, first: _Iterate, options: Options, n_methods: int) -> _Iterate:
-    """Start again with the next method, if there is one, where the current one has stalled."""
-    stalled = (it.short_steps >= PATIENCE) & (it.method + 1 < n_methods)
-    stalled &= ~_done(it.measures, options)
-    restart = first._replace(iterations=it.iterations, method=it.method + 1)
-    return _where(stalled, restart, it)
+    return _where(finite, (w, measures, easing), (it.w, it.measures, it.easing))
 
 
 def _error(m: Measures) -> Float[Array, ""]:
     return jnp.maximum(m.residual, m.complementarity)
 
 
-def _done(m: Measures, options: Options) -> Bool[Array, ""]:
-    return _error(m) <= options.tolerance
+def _done(it: _Iterate, options: Options) -> Bool[Array, ""]:
+    return (it.easing == 0) & (_error(it.measures) <= options.tolerance)
 
 
 def _where(condition: Bool[Array, ""], first: tuple, second: tuple) -> tuple:

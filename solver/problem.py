@@ -70,9 +70,11 @@ class CellGroup:
         data: pytree of per-cell parameters.
         split: the slack rows from `split` on may depend on the duals before `split`; no
             other slack row depends on a dual.
-        jacobian: optional derivative `(y, x, z, data, coupling) -> CellJacobian`, where
-            `coupling` in [-1, 1] weighs the terms that make the problem non-monotone (1 is
-            the exact derivative). Without it `function` is differentiated exactly.
+        jacobian: optional derivative `(y, x, z, data, easing) -> CellJacobian`, exact at
+            easing 0; at easing 1 it leaves out the terms that make the problem non-monotone.
+            Without it `function` is differentiated exactly.
+        ease: optional `(data, easing) -> data`, the parameters of a tamer problem. Both
+            hooks only shape the way: solutions are those of `data` at easing 0.
     """
 
     cone: ProductCone
@@ -81,6 +83,7 @@ class CellGroup:
     data: Any
     split: int
     jacobian: Callable[[Array, Array, Array, Any, Array], CellJacobian] | None = None
+    ease: Callable[[Any, Array], Any] | None = None
 
     def gather(self, y: Float[Array, "nodes ny"]) -> Float[Array, "cells arity ny"]:
         """Node vectors as each cell sees them."""
@@ -91,14 +94,14 @@ class CellGroup:
         return jax.vmap(self.function)(self.gather(y), cell.x, cell.dual, self.data)
 
     def derivative(
-        self, y: Float[Array, "nodes ny"], cell: CellVariables, coupling: Float[Array, ""]
+        self, y: Float[Array, "nodes ny"], cell: CellVariables, easing: Float[Array, ""]
     ) -> CellJacobian:
         """Derivative blocks of all cells."""
 
         def one(y: Array, x: Array, z: Array, data: Any) -> CellJacobian:
             if self.jacobian is None:
                 return forward_jacobian(self.function, y, x, z, data)
-            return self.jacobian(y, x, z, data, coupling)
+            return self.jacobian(y, x, z, data, easing)
 
         return jax.vmap(one)(self.gather(y), cell.x, cell.dual, self.data)
 
@@ -123,6 +126,13 @@ class Problem:
     def data(self) -> tuple:
         """The parameters of all rows, as one pytree."""
         return self.node_data, tuple(group.data for group in self.groups)
+
+    def eased(self, easing: Float[Array, ""]) -> Problem:
+        """The problem that the cells offer at `easing`."""
+        groups = (
+            g if g.ease is None else replace(g, data=g.ease(g.data, easing)) for g in self.groups
+        )
+        return replace(self, groups=tuple(groups))
 
     def with_data(self, data: tuple) -> Problem:
         """The same problem with other parameters."""

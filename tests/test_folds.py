@@ -1,0 +1,39 @@
+"""Steps whose central path folds: Newton's method alone stalls on each of them."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import silico_py as sp
+
+# A cone about to hit the floor, thrown at random; (position, orientation, velocity, spin).
+FOLDED = np.array(
+    [
+        [0.0, 0.0, 0.6295, -0.0593, -0.8237, -0.4456, -0.3456]
+        + [0.8688, 0.7747, -1.2129, -0.7742, 0.4102, 0.6957],
+        [-0.0233, 0.0114, 0.8481, 0.1911, 0.4573, -0.8442, -0.2041]
+        + [-0.2328, 0.1143, -2.0637, -0.948, -0.8834, -0.9002],
+        [0.0, 0.0, 0.7406, -0.0326, -0.262, -0.9022, -0.3411]
+        + [0.7486, -0.6612, -1.6522, 0.9505, -0.6922, 0.1257],
+        [-0.0809, 0.0144, 0.5145, 0.949, -0.2594, 0.179, -0.0001]
+        + [-0.8088, 0.1437, -2.6005, 0.3142, 0.8046, 0.5923],
+    ]
+)
+
+
+def test_folded_steps_converge_to_the_problem_itself():
+    scene, _ = sp.scenes.drop("cone", timestep=0.1)
+    position, orientation, velocity, spin = np.split(FOLDED[:, None], [3, 7, 10], axis=-1)
+    orientation /= np.linalg.norm(orientation, axis=-1, keepdims=True)
+    states = sp.State(*map(jnp.asarray, (position, orientation, velocity, spin)))
+    options = sp.SolverOptions(relaxation=1e-3, max_iterations=30)
+    _, info = jax.jit(jax.vmap(lambda s: sp.step(scene, s, options=options)))(states)
+    assert np.all(info.converged), info.iterations
+    assert np.all(info.residual <= 1e-4)
+    # Full Coulomb friction, not the eased one: sliding contacts reach the limit.
+    force, normal = info.contacts.force[:, 0], info.contacts.normal[:, 0]
+    along = np.sum(force * normal, axis=-1)
+    tangential = np.linalg.norm(force - along[:, None] * normal, axis=-1)
+    touching = along > 0.1
+    assert np.any(touching)
+    np.testing.assert_allclose(tangential[touching], 0.2 * along[touching], rtol=0.02)
