@@ -12,7 +12,14 @@ import jax
 from rich.console import Console
 
 import silico_py as sp
-from benchmarks import collision_accuracy, peg, robustness_floor, robustness_pairs, stacks
+from benchmarks import (
+    collision_accuracy,
+    peg,
+    robustness_floor,
+    robustness_pairs,
+    speed,
+    stacks,
+)
 
 ALL = {
     "robustness_floor": robustness_floor.run,
@@ -20,6 +27,7 @@ ALL = {
     "stacks": stacks.run,
     "peg": peg.run,
     "collision_accuracy": collision_accuracy.run,
+    "speed": speed.run,
 }
 
 

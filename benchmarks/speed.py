@@ -1,0 +1,182 @@
+"""Time of a step, of step and Jacobian, and of a gradient, against MuJoCo in one process.
+
+MuJoCo runs the same scene, exported by `save_model`: Newton, elliptic cone, one thread,
+`mujoco.rollout` for steps and `mjd_transitionFD` for the Jacobian. Ours and theirs
+alternate; figures are medians, compile time apart. Growth and compile time with the number
+of stacked blocks are ours alone. Needs the extra `models`.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import mujoco
+import mujoco.rollout
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+import silico_py as sp
+from benchmarks import harness
+
+SCENES: dict[str, Callable[[], tuple[sp.Scene, sp.State]]] = {
+    "drop": lambda: sp.scenes.drop("box"),
+    "stack4": lambda: sp.scenes.stack(4),
+    "peg": sp.scenes.peg_in_hole,
+}
+STEP_BARS = {"drop": 10.0, "stack4": 25.0}  # times MuJoCo's step
+JACOBIAN_BAR = 1.0  # times MuJoCo's
+GROWTH_BAR, COMPILE_BAR = 1.3, 3.0
+OPTIONS = sp.SolverOptions(relaxation=1e-6, polish=0)
+STEPS, GRADIENT_STEPS = 200, 100
+
+
+def run(quick: bool, console: Console) -> bool:
+    """True when every bar is met."""
+    repeats = 3 if quick else 9
+    results: dict[str, Any] = {"scenes": {}, "growth": {}}
+    heads = ("scene", "us/step", "MuJoCo", "ratio", "step + Jacobian", "MuJoCo", "ratio", "grad")
+    out, met = Table(*heads, "compile [s]"), True
+    for name in harness.track(SCENES, "speed", console):
+        found = results["scenes"][name] = measure(*SCENES[name](), repeats)
+        good = (found["ratio"] <= STEP_BARS.get(name, np.inf), found["Jacobian ratio"] <= 1)
+        met &= all(good)
+        out.add_row(
+            name,
+            f"{found['step']:.0f}",
+            f"{found['MuJoCo step']:.1f}",
+            harness.colored(f"{found['ratio']:.0f}", good[0]),
+            f"{found['Jacobian']:.0f}",
+            f"{found['MuJoCo Jacobian']:.0f}",
+            harness.colored(f"{found['Jacobian ratio']:.1f}", good[1]),
+            f"{found['gradient over rollout']:.1f} x",
+            f"{found['compile']:.0f}",
+        )
+        harness.save("speed", results, quick)
+    console.print(out)
+    met &= _growth(results, (2, 4, 8) if quick else (2, 4, 8, 20, 50), repeats, console)
+    harness.save("speed", results, quick)
+    return met
+
+
+def measure(scene: sp.Scene, state: sp.State, repeats: int) -> dict[str, float]:
+    """Microseconds, ours and MuJoCo's, alternating."""
+    steps, compile_step = harness.compiled(lambda s: sp.rollout(scene, s, STEPS, OPTIONS), state)
+    visited = jax.block_until_ready(steps(state)).state
+    both, compile_both = harness.compiled(lambda s: _step_and_jacobian(scene, s), visited)
+    gradient, compile_gradient = harness.compiled(lambda s: _gradient(scene, s), state)
+    forward, compile_forward = harness.compiled(
+        lambda s: sp.rollout(scene, s, GRADIENT_STEPS, OPTIONS).state, state
+    )
+    theirs, their_jacobian = _mujoco(scene, state)
+    times = _alternate(
+        {
+            "step": (lambda: steps(state), STEPS),
+            "MuJoCo step": (theirs, STEPS),
+            "Jacobian": (lambda: both(visited), STEPS),
+            "MuJoCo Jacobian": (their_jacobian, STEPS),
+            "gradient": (lambda: gradient(state), GRADIENT_STEPS),
+            "forward": (lambda: forward(state), GRADIENT_STEPS),
+        },
+        repeats,
+    )
+    compile_all = compile_step + compile_both + compile_gradient + compile_forward
+    return times | {
+        "ratio": times["step"] / times["MuJoCo step"],
+        "Jacobian ratio": times["Jacobian"] / times["MuJoCo Jacobian"],
+        "Jacobian over step": times["Jacobian"] / times["step"] - 1,
+        "gradient over rollout": times["gradient"] / times["forward"],
+        "compile": compile_step,
+        "compile of all four": compile_all,
+    }
+
+
+def _alternate(
+    functions: dict[str, tuple[Callable[[], Any], int]], repeats: int
+) -> dict[str, float]:
+    """Median microseconds a step of each; the first round warms up."""
+    times: dict[str, list[float]] = {name: [] for name in functions}
+    for _ in range(repeats + 1):
+        for name, (function, steps) in functions.items():
+            start = time.perf_counter()
+            jax.block_until_ready(function())
+            times[name].append((time.perf_counter() - start) / steps * 1e6)
+    return {name: statistics.median(values[1:]) for name, values in times.items()}
+
+
+def _step_and_jacobian(scene: sp.Scene, states: sp.State) -> Any:
+    """Next state, and (A, B) at the relaxation of the step, at each state."""
+
+    def one(state: sp.State) -> Any:
+        following, _ = sp.step(scene, state, None, OPTIONS)
+        return following, sp.linearize(scene, state, None, OPTIONS.relaxation, OPTIONS)
+
+    return jax.lax.map(one, states)
+
+
+def _gradient(scene: sp.Scene, state: sp.State) -> Any:
+    """Of the sum of the last positions by the initial velocities, reverse mode."""
+
+    def loss(velocity: jax.Array) -> jax.Array:
+        start = sp.State(state.position, state.orientation, velocity, state.angular_velocity)
+        last = sp.rollout(scene, start, GRADIENT_STEPS, OPTIONS).state.position[-1]
+        return jnp.sum(last)
+
+    return jax.grad(loss)(state.velocity)
+
+
+def _mujoco(scene: sp.Scene, state: sp.State) -> tuple[Callable, Callable]:
+    """A rollout of STEPS steps, and as many Jacobians by finite differences."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "scene.xml"
+        sp.save_model(scene, state, path)
+        model = mujoco.MjModel.from_xml_path(str(path))
+    model.opt.solver, model.opt.cone = mujoco.mjtSolver.mjSOL_NEWTON, mujoco.mjtCone.mjCONE_ELLIPTIC
+    data = mujoco.MjData(model)
+    if model.nkey:
+        mujoco.mj_resetDataKeyframe(model, data, 0)
+    size = mujoco.mj_stateSize(model, mujoco.mjtState.mjSTATE_FULLPHYSICS)
+    start = np.zeros(size)
+    mujoco.mj_getState(model, data, start, mujoco.mjtState.mjSTATE_FULLPHYSICS)
+    worker = mujoco.rollout.Rollout(nthread=0)
+    path, _ = worker.rollout(model, data, start[None], nstep=STEPS)
+    visited = path[0].copy()
+    a = np.zeros((2 * model.nv, 2 * model.nv))
+
+    def steps() -> None:
+        worker.rollout(model, data, start[None], nstep=STEPS)
+
+    def jacobians() -> None:
+        for point in visited:
+            mujoco.mj_setState(model, data, point, mujoco.mjtState.mjSTATE_FULLPHYSICS)
+            mujoco.mjd_transitionFD(model, data, 1e-6, False, a, None, None, None)
+
+    return steps, jacobians
+
+
+def _growth(
+    results: dict[str, Any], counts: tuple[int, ...], repeats: int, console: Console
+) -> bool:
+    """Time a step and compile time of towers; exponent between the first and the last."""
+    out = Table("blocks", "us/step", "compile [s]")
+    for n in counts:
+        scene, state = sp.scenes.stack(n)
+        steps, seconds = harness.compiled(lambda s, sc=scene: sp.rollout(sc, s, 20, OPTIONS), state)
+        _, took = harness.median_seconds(steps, state, repeats=repeats)
+        results["growth"][str(n)] = {"step": took / 20 * 1e6, "compile": seconds}
+        out.add_row(str(n), f"{took / 20 * 1e6:.0f}", f"{seconds:.1f}")
+    first, last = results["growth"][str(counts[1])], results["growth"][str(counts[-1])]
+    exponent = np.log(last["step"] / first["step"]) / np.log(counts[-1] / counts[1])
+    ratio = last["compile"] / results["growth"][str(counts[0])]["compile"]
+    good = exponent <= GROWTH_BAR, ratio <= COMPILE_BAR
+    growth = harness.colored(f"n^{exponent:.2f}", good[0])
+    compiles = harness.colored(f"{ratio:.1f} x", good[1])
+    console.print(out, f"growth {growth}; compile time, most blocks over fewest: {compiles}")
+    return all(good)
