@@ -9,6 +9,7 @@ Source: single-level contact simulation, eq. 14 and appendix A; DCOL.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -289,7 +290,12 @@ def collide(
     if not (shape_a.scaled or shape_b.scaled):
         raise ValueError("shape_b: two half-spaces have no collision program")
     a, b = _place("pose_a", shape_a, pose_a), _place("pose_b", shape_b, pose_b)
-    length = pair_length(shape_a, shape_b)
+    return _collide(a, b, relaxation, max_iterations)
+
+
+@partial(jax.jit, static_argnames="max_iterations")
+def _collide(a: Piece, b: Piece, relaxation: float, max_iterations: int) -> Collision:
+    length = pair_length(a.shape, b.shape)
     found = solve_collision(a, b, length, relaxation, max_iterations)
     normal = found.normal / jnp.linalg.norm(found.normal)
     return Collision(found.value, found.point, normal, found.converged)

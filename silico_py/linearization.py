@@ -20,7 +20,15 @@ from silico_py.contact import Formulation
 from silico_py.integrator import Motion
 from silico_py.options import SolverOptions
 from silico_py.scene import Scene, State
-from silico_py.simulate import arms, motions_of, next_state, search, shift, split_control
+from silico_py.simulate import (
+    arms,
+    checked_control,
+    motions_of,
+    next_state,
+    search,
+    shift,
+    split_control,
+)
 from silico_py.solver import Problem, Variables, newton_inverse
 from silico_py.solver.kkt import CellRightHandSide, RightHandSide
 
@@ -53,6 +61,15 @@ def linearize(
     """
     options = options or SolverOptions()
     relaxations = _checked(smoothing, state.position.dtype)
+    control = checked_control(scene, state, control)
+    a, b = _linearize(scene, state, control, relaxations, options)
+    return (a[0], b[0]) if np.ndim(smoothing) == 0 else (a, b)
+
+
+@jax.jit
+def _linearize(
+    scene: Scene, state: State, control: Array, relaxations: Array, options: SolverOptions
+) -> tuple[Array, Array]:
     motions, formulation = motions_of(scene, state, control), options.formulation
     bodies = Inputs(motions, arms(scene), state)
 
@@ -62,8 +79,7 @@ def linearize(
         return point, _derivative(problem, point, bodies, formulation)
 
     _, start, _ = assemble(scene, motions, relaxations[0], formulation)
-    a, b = jax.lax.scan(advance, start, relaxations)[1]
-    return (a[0], b[0]) if np.ndim(smoothing) == 0 else (a, b)
+    return jax.lax.scan(advance, start, relaxations)[1]
 
 
 def perturb(state: State, change: Float[Array, "*n 12"]) -> State:

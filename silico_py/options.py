@@ -10,13 +10,14 @@ import jax.numpy as jnp
 from silico_py import bilevel
 from silico_py.contact import Formulation
 from silico_py.contact_jacobian import SINGLE_LEVEL
+from silico_py.primitives import pytree_dataclass, static
 
 METHODS = ("single-level", "bilevel")
 RELAXATIONS = ("relaxation", "gradient_relaxation", "collision_relaxation")
 SMALLEST_RELAXATION = {"float32": 1e-3, "float64": 1e-12}
 
 
-@dataclasses.dataclass(frozen=True)
+@pytree_dataclass
 class SolverOptions:
     """How a step is solved.
 
@@ -35,13 +36,15 @@ class SolverOptions:
 
     Raises:
         ValueError: for a value out of range.
+
+    The relaxations are leaves of a pytree: changing them does not compile again.
     """
 
     relaxation: float = 1e-6
     gradient_relaxation: float | None = None
-    max_iterations: int = 30
-    polish: int = 3
-    method: str = "single-level"
+    max_iterations: int = static(30)
+    polish: int = static(3)
+    method: str = static("single-level")
     collision_relaxation: float = 1e-6
 
     def __post_init__(self) -> None:
@@ -62,6 +65,10 @@ class SolverOptions:
         if self.method == "single-level":
             return SINGLE_LEVEL
         return bilevel.formulation(self.collision_relaxation)
+
+    def __repr__(self) -> str:
+        values = (f"{f.name}={getattr(self, f.name)!r}" for f in dataclasses.fields(self))
+        return f"SolverOptions({', '.join(values)})"
 
     def check_precision(self, dtype: jnp.dtype) -> None:
         """Refuse a relaxation that `dtype` cannot carry."""

@@ -169,12 +169,13 @@ def _fixtures(entry: Shape | Fixture | tuple[Shape, Any, Any]) -> list[Fixture]:
 
 
 def _body_pairs(scene: Scene) -> Iterable[ContactPair]:
+    counts = [len(body.pieces) for body in scene.bodies]
     for i, first in enumerate(scene.bodies):
         for j, second in enumerate(scene.bodies[i + 1 :], start=i + 1):
             if frozenset((first.name, second.name)) in scene.exclude:
                 continue
-            for k in range(len(first.pieces)):
-                for m in range(len(second.pieces)):
+            for k in range(counts[i]):
+                for m in range(counts[j]):
                     yield ContactPair(i, k, j, m)
 
 

@@ -94,11 +94,14 @@ def step(
         ValueError: for a control of the wrong shape or not finite, or a relaxation that the
             state's precision cannot carry.
     """
-    options = options or SolverOptions()
-    dtype = state.position.dtype
-    options.check_precision(dtype)
+    options = checked(options, state)
+    return _step(scene, state, checked_control(scene, state, control), options)
+
+
+@jax.jit
+def _step(scene: Scene, state: State, control: Array, options: SolverOptions) -> tuple[State, Info]:
     motions = motions_of(scene, state, control)
-    relaxation = jnp.asarray(options.relaxation, dtype)
+    relaxation = jnp.asarray(options.relaxation, state.position.dtype)
     problem, start, batches = assemble(scene, motions, relaxation, options.formulation)
     if options.gradient_relaxation is None:
         solution = search(problem, start, relaxation, options)
@@ -124,17 +127,35 @@ def rollout(
         controls: a number of steps, or controls (steps, n, 6).
         options: relaxation and limits.
     """
-    length = int(controls) if isinstance(controls, (int, np.integer)) else None
-    if length is None:
-        steps = np.shape(controls)[0] if np.ndim(controls) else 0
-        controls = vector("controls", controls, steps, len(scene.bodies), 6)
+    options, n = checked(options, state), len(scene.bodies)
+    if isinstance(controls, (int, np.integer)):
+        controls = jnp.zeros((int(controls), n, 6), state.position.dtype)
+    steps = np.shape(controls)[0] if np.ndim(controls) else 0
+    return _rollout(scene, state, vector("controls", controls, steps, n, 6), options)
 
-    def advance(current: State, control: Array | None) -> tuple[State, Trajectory]:
-        following, info = step(scene, current, control, options)
+
+@jax.jit
+def _rollout(scene: Scene, state: State, controls: Array, options: SolverOptions) -> Trajectory:
+    def advance(current: State, control: Array) -> tuple[State, Trajectory]:
+        following, info = _step(scene, current, control, options)
         return following, Trajectory(following, info)
 
-    inputs = None if length is not None else controls
-    return jax.lax.scan(advance, state, inputs, length=length)[1]
+    return jax.lax.scan(advance, state, controls)[1]
+
+
+def checked(options: SolverOptions | None, state: State) -> SolverOptions:
+    """The options, or the default ones, if the state's precision carries them."""
+    options = options or SolverOptions()
+    options.check_precision(state.position.dtype)
+    return options
+
+
+def checked_control(scene: Scene, state: State, control: Any) -> Float[Array, "n 6"]:
+    """The control as an array; none is zero."""
+    n, dtype = len(scene.bodies), state.position.dtype
+    if control is None:
+        return jnp.zeros((n, 6), dtype)
+    return vector("control", control, n, 6).astype(dtype)
 
 
 def _smoothed(
@@ -167,11 +188,10 @@ def search(
     return solve(problem, start, limits)
 
 
-def motions_of(scene: Scene, state: State, control: Any) -> Motion:
+def motions_of(scene: Scene, state: State, control: Float[Array, "n 6"]) -> Motion:
     """Bodies in the frame of their centres of mass."""
     n = len(scene.bodies)
     dtype = state.position.dtype
-    control = jnp.zeros((n, 6), dtype) if control is None else vector("control", control, n, 6)
     mass = jnp.stack([body.mass for body in scene.bodies])
     position, velocity = shift(state, arms(scene))
     stiffness = jnp.stack([body.stiffness for body in scene.bodies]).astype(dtype)

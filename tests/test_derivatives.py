@@ -90,7 +90,12 @@ def test_linearize_of_two_bodies(rho):
 def test_hand_derived_blocks_agree_with_forward_mode(name, make):
     scene, state = sp.scenes.drop(name) if make else sp.scenes.collision()
     rng = np.random.default_rng(0)
-    problem, w, _ = assemble(scene, motions_of(scene, state, None), jnp.asarray(1e-6), SINGLE_LEVEL)
+    problem, w, _ = assemble(
+        scene,
+        motions_of(scene, state, jnp.zeros((len(scene.bodies), 6))),
+        jnp.asarray(1e-6),
+        SINGLE_LEVEL,
+    )
     group, cell = problem.groups[0], w.cells[0]
     y = 3 * rng.normal(size=(group.nodes.shape[1], 6))
     x = cell.x[0] + rng.normal(size=cell.x[0].shape)

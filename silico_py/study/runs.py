@@ -84,7 +84,7 @@ def runner(options: SolverOptions) -> Runner:
 
 def violation(scene: Scene, state: State, relaxation: float) -> Float[Array, ""]:
     """Largest (1 - alpha)+ over the pairs of a scene, from collision solves of their own."""
-    motions = motions_of(scene, state, None)
+    motions = motions_of(scene, state, jnp.zeros((len(scene.bodies), 6)))
     worst = jnp.zeros((), state.position.dtype)
 
     def alpha(c: Contact) -> Array:
