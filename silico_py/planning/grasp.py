@@ -70,7 +70,7 @@ def plan_grasp(
     options = options or PlannerOptions()
     task = Task.of(scene, state, goal)
     state = jax.tree.map(np.asarray, state)
-    compile_search(scene, state, options)
+    compile_search(scene, state, task, options)
     begin = time.perf_counter()
     search = Search(scene, state, task, options, seed)
     while True:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
 from silico_py.body import Body
 from silico_py.planning.task import Task
@@ -14,8 +14,8 @@ from silico_py.scene import Scene
 
 STEPS = 3  # of a regrasp
 GAP = (0.002, 0.01)  # between a placed finger and the object [m]
-DIRECTIONS = 64  # in which the gap is measured
-GRID = 80  # points a side that are tried
+DIRECTIONS = 32  # in which the gap is measured
+GRID = 48  # points a side that are tried
 HEADROOM = 0.02  # above the object and between lifted fingers [m]
 
 Placements = Float[np.ndarray, "count fingers 2"]
@@ -27,7 +27,8 @@ def placements(scene: Scene, task: Task, count: int, rng: np.random.Generator) -
     Raises:
         ValueError: where fingers of this size find no place beside the object.
     """
-    spots = [_spots(scene.bodies[task.object], r) for r in task.radius]
+    by_radius = {r: _spots(scene.bodies[task.object], r) for r in set(task.radius)}
+    spots = [by_radius[r] for r in task.radius]
     if not all(len(s) for s in spots):
         raise ValueError("scene: a finger finds no place beside the object in the plane z = 0")
     found: list[np.ndarray] = []
@@ -55,8 +56,12 @@ def _touches(geometry: Bundle, points: np.ndarray, radius: float) -> np.ndarray:
     rim = np.stack([np.cos(angles), np.sin(angles)], axis=-1)
     rays = np.concatenate([radius * rim, radius / 2 * rim, np.zeros((1, 2))])
     ends = np.pad(points[:, None] + rays, ((0, 0), (0, 0), (0, 1)))
-    inside = jax.jit(jax.vmap(jax.vmap(geometry.contains)))(jnp.asarray(ends))
-    return np.asarray(inside).any(axis=1)
+    return np.asarray(_contains(geometry, ends)).any(axis=1)
+
+
+@jax.jit
+def _contains(geometry: Bundle, points: Float[Array, "count rays 3"]) -> Array:
+    return jax.vmap(jax.vmap(geometry.contains))(points)
 
 
 def _apart(points: np.ndarray, radius: np.ndarray) -> bool:

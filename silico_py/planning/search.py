@@ -71,22 +71,24 @@ def replay(
     scene: Scene, state: State, controls: Float[np.ndarray, "steps n 6"], options: PlannerOptions
 ) -> tuple[State, bool]:
     """States of a roll-out, the start first, and whether every step converged."""
-    parts, fine = [jax.tree.map(lambda v: np.asarray(v)[None], state)], True
-    for k in range(0, len(controls), CHUNK):
-        chunk = controls[k : k + CHUNK]
-        padded = np.pad(chunk, ((0, CHUNK - len(chunk)), (0, 0), (0, 0)))
-        states, converged = _roll(scene, state, padded, options.relaxation)
-        parts.append(jax.tree.map(lambda v, n=len(chunk): np.asarray(v)[:n], states))
-        fine &= bool(np.all(np.asarray(converged)[: len(chunk)]))
+    chunks = -(-len(controls) // CHUNK)
+    padded = np.pad(controls, ((0, chunks * CHUNK - len(controls)), (0, 0), (0, 0)))
+    parts, converged = [_repeated(state, 1)], []
+    for chunk in np.split(padded, chunks):
+        states, fine = _roll(scene, state, chunk, options.relaxation)
+        parts.append(jax.tree.map(np.asarray, states))
+        converged.append(np.asarray(fine))
         state = jax.tree.map(lambda v: v[-1], parts[-1])
-    return jax.tree.map(lambda *v: np.concatenate(v), *parts), fine
+    states = jax.tree.map(lambda *v: np.concatenate(v)[: len(controls) + 1], *parts)
+    return states, bool(np.concatenate(converged)[: len(controls)].all())
 
 
-def compile_search(scene: Scene, state: State, options: PlannerOptions) -> None:
+def compile_search(scene: Scene, state: State, task: Task, options: PlannerOptions) -> None:
     """Run every compiled function once, so that a search that follows is not delayed."""
     states = _repeated(state, options.batch)
     controls = np.zeros((options.batch, len(scene.bodies), 6))
     _evaluate(scene, states, controls, options.relaxation, options.smoothing)
+    regrasp.placements(scene, task, 1, np.random.default_rng(0))
     replay(scene, state, controls[:1], options)
 
 

@@ -53,14 +53,12 @@ class Task(NamedTuple):
         body = scene.bodies[index]
         start = planar.poses(*(np.asarray(v[index]) for v in (state.position, state.orientation)))
         gyration = float(np.sqrt(body.inertia[2, 2] / body.mass))
-        spring = float(scene.timestep) ** 2
+        h, tips = float(scene.timestep), [scene.bodies[k] for k in fingers]
         return cls(
             object=index,
             fingers=fingers,
-            radius=np.array([float(scene.bodies[k].pieces[0][0].radius) for k in fingers]),
-            gain=np.array(
-                [1 + float(b.mass / b.stiffness[0]) / spring for b in _at(scene, fingers)]
-            ),
+            radius=np.array([float(tip.pieces[0][0].radius) for tip in tips]),
+            gain=np.array([1 + float(tip.mass / tip.stiffness[0]) / h**2 for tip in tips]),
             scale=np.array([1.0, 1.0, gyration]),
             start=start,
             goal=np.asarray(vector("goal", goal, 3), float),
@@ -76,14 +74,10 @@ class Task(NamedTuple):
         return planar.poses(np.asarray(state.position)[at], np.asarray(state.orientation)[at])
 
 
-def _at(scene: Scene, indices: np.ndarray) -> list:
-    return [scene.bodies[k] for k in indices]
-
-
 def _check(scene: Scene, fingers: np.ndarray) -> None:
     for body in scene.bodies:
         if not body.quasi_dynamic:
             raise ValueError(f"scene: body {body.name!r} must be quasi_dynamic")
-    for body in _at(scene, fingers):
+    for body in (scene.bodies[k] for k in fingers):
         if len(body.pieces) != 1 or not isinstance(body.pieces[0][0], Sphere):
             raise ValueError(f"scene: finger {body.name!r} must be one sphere")
