@@ -12,13 +12,15 @@ import jax
 from rich.console import Console
 
 import silico_py as sp
-from benchmarks import peg, robustness_floor, robustness_pairs, stacks
+from benchmarks import gap_gradient, grasp, peg, robustness_floor, robustness_pairs, stacks
 
 ALL = {
     "robustness_floor": robustness_floor.run,
     "robustness_pairs": robustness_pairs.run,
     "stacks": stacks.run,
     "peg": peg.run,
+    "grasp": grasp.run,
+    "gap_gradient": gap_gradient.run,
 }
 
 
