@@ -74,15 +74,20 @@ def clear(task: Task, position: Float[np.ndarray, "n 3"]) -> bool:
     return _apart(position[task.fingers], task.radius)
 
 
+def heights(scene: Scene, task: Task) -> Float[np.ndarray, " fingers"]:
+    """How far each finger is lifted: over the object, each to a storey of its own [m]."""
+    geometry = scene.bodies[task.object].geometry
+    top = float(geometry.support(jnp.array([0.0, 0.0, 1.0]))[2])
+    largest = task.radius.max()
+    storey = 2 * largest + HEADROOM
+    return top + largest + HEADROOM + storey * np.arange(len(task.fingers))
+
+
 def commands(
-    scene: Scene, task: Task, moves: Float[np.ndarray, "fingers 2"]
-) -> Float[np.ndarray, "3 n 6"]:
-    """Controls that lift the fingers, each to its own height, move them across and lower them."""
-    body = scene.bodies[task.object]
-    top = float(body.geometry.support(jnp.array([0.0, 0.0, 1.0]))[2])
-    storey = 2 * task.radius.max() + HEADROOM
-    height = top + task.radius.max() + HEADROOM + storey * np.arange(len(task.fingers))
-    out = np.zeros((STEPS, len(scene.bodies), 6))
+    task: Task, bodies: int, height: np.ndarray, moves: Float[np.ndarray, "fingers 2"]
+) -> Float[np.ndarray, "3 bodies 6"]:
+    """Controls that lift the fingers, move them across and lower them."""
+    out = np.zeros((STEPS, bodies, 6))
     out[0, task.fingers, 2] = height
     out[1, task.fingers, :2] = moves
     out[2, task.fingers, 2] = -height

@@ -112,6 +112,7 @@ class Search:
         self.rng = np.random.default_rng(seed)
         self.rounds = 0
         self.discarded: set[int] = set()
+        self.height = regrasp.heights(scene, task)
         self.tree = Tree()
         start = jax.tree.map(np.asarray, state)
         still = np.zeros((options.batch, len(scene.bodies), 6))
@@ -155,9 +156,13 @@ class Search:
                 continue
             controls = candidates.controls[k][None]
             if not np.isnan(candidates.moves[k]).any():
-                way = regrasp.commands(self.scene, self.task, candidates.moves[k])
+                way = self._way(candidates.moves[k])
                 controls = np.concatenate([way, controls])
             self.tree.add(Node(state, int(candidates.parents[k]), controls), poses[k], jacobians[k])
+
+    def _way(self, moves: Float[np.ndarray, "fingers 2"]) -> Float[np.ndarray, "steps n 6"]:
+        """Controls of a regrasp."""
+        return regrasp.commands(self.task, len(self.scene.bodies), self.height, moves)
 
     def _candidates(self) -> Candidates:
         count = self.options.batch
