@@ -103,12 +103,13 @@ def run(quick: bool, console: Console) -> bool:
     count = 1_000 if quick else SAMPLES
     forces, moved, failed = sampled(scene, state, count, console)
     estimates = [randomised(forces, moved, width) for width in WIDTHS]
-    out = Table("force [N]", title="d(box x after 10 steps) / d(push) [m/N], 1 cm gap")
+    out = Table("force in N", title="d(box x after 10 steps) / d(push) in m/N, 1 cm gap")
     results, met, columns = {"forces": FORCES.tolist(), "failed": failed}, failed == 0, []
     for rho in RELAXATIONS:
         slopes, converged = map(np.asarray, smoothed_slopes(scene, state, FORCES, rho))
         best = min(estimates, key=lambda e, s=slopes: float(np.sum((e.slope - s) ** 2)))
         agreement = float(np.corrcoef(slopes, best.slope)[0, 1])
+        size = float(np.median(slopes / best.slope))
         good = bool(converged.all() and (slopes > 0).all() and agreement >= AGREEMENT)
         met &= good
         columns += [(f"rho {rho:g}", slopes), (f"random {best.width:.2f} N", best.slope)]
@@ -118,8 +119,10 @@ def run(quick: bool, console: Console) -> bool:
             "randomised": best.slope.tolist(),
             "standard error": best.error.tolist(),
             "correlation": agreement,
+            "size": size,
         }
-        console.print(f"rho {rho:g}: correlation {harness.colored(f'{agreement:.3f}', good)}")
+        text = harness.colored(f"{agreement:.3f}", good)
+        console.print(f"rho {rho:g}: correlation {text}, median size {size:.2f} of randomised")
     for name, _ in columns:
         out.add_column(name, justify="right")
     for k, force in enumerate(FORCES):

@@ -14,7 +14,8 @@ class PlannerOptions:
         smoothing: rho of the Jacobians behind metric and controls.
         gamma: regularisation of the metric.
         damping: of the least-squares controls.
-        stride: longest motion of a finger in one step [m].
+        stride: longest motion of a finger in one step [m]; contact is felt where a step ends,
+            so keep it below the width of object and finger.
         batch: candidates a round, evaluated together.
         pool: placements of the fingers prepared at the start.
         choices: placements of the pool that a regrasp chooses from.
@@ -32,7 +33,7 @@ class PlannerOptions:
     smoothing: float = 3e-3
     gamma: float = 3e-3
     damping: float = 1e-2
-    stride: float = 0.05
+    stride: float = 0.08
     batch: int = 8
     pool: int = 64
     choices: int = 8

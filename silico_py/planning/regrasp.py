@@ -14,7 +14,7 @@ from silico_py.scene import Scene
 
 STEPS = 3  # of a regrasp
 GAP = (0.002, 0.01)  # between a placed finger and the object [m]
-DIRECTIONS = 32  # in which the gap is measured
+DIRECTIONS = 64  # in which the gap is measured; a corner may hide between two
 GRID = 48  # points a side that are tried
 HEADROOM = 0.02  # above the object and between lifted fingers [m]
 
