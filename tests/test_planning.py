@@ -53,8 +53,7 @@ def test_stepping_through_the_plan_reaches_the_goal(grasp, plan):
     assert np.linalg.norm(miss) < 0.01
 
 
-def test_regrasps_leave_the_object_alone_and_fingers_stay_out_of_it(grasp, plan):
-    scene, _ = grasp
+def test_regrasps_leave_the_object_alone_and_fingers_stay_out_of_it(plan):
     lifted = np.abs(plan.controls[:, 1:, 2]).max(axis=1) > 0
     assert lifted.any()
     moved = np.diff(plan.states.position[:, 0], axis=0)
