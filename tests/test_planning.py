@@ -139,10 +139,11 @@ def pushing(gap):
     return scene, scene.state(position=[[0.0, 0.0, 0.0], [-0.15 - gap, 0.0, 0.0]])
 
 
-@pytest.mark.parametrize("gap", [0.01, 0.1])
-def test_a_push_across_a_gap_reaches_the_pose(gap):
+@pytest.mark.parametrize(
+    ("gap", "goal", "yaw"), [(0.01, (0.1, 0.02, 0.0), 0.3), (0.1, (0.1, 0.0, 0.0), 0.0)]
+)
+def test_a_push_across_a_gap_reaches_the_pose(gap, goal, yaw):
     scene, state = pushing(gap)
-    goal, yaw = np.array([0.1, 0.02, 0.0]), 0.3
     turned = (np.cos(yaw / 2), 0.0, 0.0, np.sin(yaw / 2))
     push = planning.push_to(scene, state, "box", "ball", goal, turned, steps=10, limit=0.05)
     assert push.reached

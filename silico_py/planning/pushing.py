@@ -73,6 +73,7 @@ def push_to(
 
     L-BFGS on the controls of a roll-out, from zero controls. At a large relaxation the pusher
     feels the target across a gap; each relaxation starts from the controls of the one before.
+    The search is local: a turn across a wide gap can end short of the goal, and `reached` says so.
 
     Args:
         scene: the scene.
