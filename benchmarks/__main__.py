@@ -14,6 +14,8 @@ from rich.console import Console
 import silico_py as sp
 from benchmarks import (
     collision_accuracy,
+    gap_gradient,
+    grasp,
     peg,
     robustness_floor,
     robustness_pairs,
@@ -28,6 +30,8 @@ ALL = {
     "peg": peg.run,
     "collision_accuracy": collision_accuracy.run,
     "speed": speed.run,
+    "grasp": grasp.run,
+    "gap_gradient": gap_gradient.run,
 }
 
 

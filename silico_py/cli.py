@@ -1,4 +1,4 @@
-"""The command line: `silico run`, `view`, `scenes`, `export`, `study`, `demo`.
+"""The command line: `silico run`, `view`, `scenes`, `export`, `study`, `plan`, `demo`.
 
 Exit codes: 0 when every step converged, 1 when one did not, 2 for arguments that make no sense.
 """
@@ -24,7 +24,7 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-READY = ("peg_in_hole", "stack", "jenga", "bundle_drop", "planar_push", "collision")
+READY = ("peg_in_hole", "stack", "jenga", "bundle_drop", "planar_push", "collision", "grasp")
 SCENES: dict[str, Callable[..., tuple[sp.Scene, sp.State]]] = {
     **{name: getattr(sp.scenes, name) for name in READY},
     **{f"drop:{shape}": partial(sp.scenes.drop, shape) for shape in sp.scenes.SHAPES},
@@ -130,6 +130,26 @@ def study(
     jax.config.update("jax_enable_x64", True)
     with _complaints():
         run_study(out, quick, other or ())
+
+
+@app.command()
+def plan(
+    goal: Annotated[tuple[float, float, float], typer.Option(help="Pose x, y [m], yaw [rad].")] = (
+        0.15,
+        0.1,
+        1.5707963,
+    ),
+    seed: Annotated[int, typer.Option(help="Of the search.")] = 0,
+    out: Folder = Path("out"),
+) -> None:
+    """Plan the grasp scene: time, nodes and a picture of the plan."""
+    from silico_py.planning.command import plan_ready_scene
+
+    jax.config.update("jax_enable_x64", True)
+    with _complaints():
+        reached = plan_ready_scene(out, goal, seed)
+    if not reached:
+        raise typer.Exit(1)
 
 
 def _simulate(

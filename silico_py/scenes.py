@@ -26,6 +26,8 @@ from silico_py.scene import Scene, State
 
 UP = (0.0, 0.0, 1.0)
 UPRIGHT = (1.0, 0.0, 0.0, 0.0)
+LOCK = 1e6  # stiffness of a locked direction [N/m, N m/rad]
+FINGER_STIFFNESS = 1e3  # [N/m]
 
 SceneAndState = tuple[Scene, State]
 
@@ -217,3 +219,32 @@ def collision(timestep: float = 0.01, friction: float = 0.0) -> SceneAndState:
         velocity=[[0.5, 0.0, 0.0], [-1.0, 0.0, 0.0]],
     )
     return scene, state
+
+
+def grasp(timestep: float = 0.1, friction: float = 0.5) -> SceneAndState:
+    """Two fingertips beside a T of two boxes on a table, seen from above (Fig. 1 of the paper).
+
+    The T is quasi-dynamic and locked to the plane z = 0; the fingertips are spheres under
+    position control that may be lifted over it.
+
+    Args:
+        timestep: [s].
+        friction: Coulomb coefficient.
+    """
+    bar = (Box(half_extents=(0.15, 0.05, 0.05)), (0.0, 0.05, 0.0), UPRIGHT)
+    stem = (Box(half_extents=(0.05, 0.1, 0.05)), (0.0, -0.1, 0.0), UPRIGHT)
+    in_plane = (0.0, 0.0, LOCK, LOCK, LOCK, 0.0)
+    held = 3 * (FINGER_STIFFNESS,) + 3 * (LOCK,)
+    tee = Body("tee", [bar, stem], mass=1.0, stiffness=in_plane, quasi_dynamic=True)
+    tip = Sphere(radius=0.04)
+    fingers = [
+        Body(name, tip, mass=1.0, stiffness=held, quasi_dynamic=True) for name in ("left", "right")
+    ]
+    scene = Scene(
+        [tee, *fingers],
+        timestep=timestep,
+        friction=friction,
+        gravity=(0.0, 0.0, 0.0),
+        exclude=[("left", "right")],
+    )
+    return scene, scene.state(position=[[0.0, 0.0, 0.0], [-0.25, 0.0, 0.0], [0.25, 0.0, 0.0]])

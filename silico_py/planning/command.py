@@ -1,0 +1,89 @@
+"""Plan the grasp scene and show what came out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TimeElapsedColumn
+from rich.table import Table
+
+from silico_py import scenes
+from silico_py.planning import picture
+from silico_py.planning.grasp import Plan, plan_grasp
+
+GOAL = (0.15, 0.1, 1.5708)  # of the object: x [m], y [m], yaw [rad]
+TOLERANCE = 0.01  # [m]
+
+
+def plan_ready_scene(
+    folder: Path = Path("out"),
+    goal: tuple[float, float, float] = GOAL,
+    seed: int = 0,
+    tolerance: float = TOLERANCE,
+    console: Console | None = None,
+) -> bool:
+    """Plan `scenes.grasp()`; prints a table and writes `grasp_plan.png`.
+
+    Needs double precision (`jax.config.update("jax_enable_x64", True)`).
+
+    Args:
+        folder: of the picture.
+        goal: (x [m], y [m], yaw [rad]) of the object.
+        seed: of the samples.
+        tolerance: largest distance from the goal [m].
+        console: to print on.
+
+    Returns:
+        Whether the plan reaches the goal.
+
+    Raises:
+        ValueError: as `plan_grasp`.
+    """
+    console = console or Console()
+    scene, state = scenes.grasp()
+    with _progress(console) as progress:
+        on_round = _reporter(progress, tolerance)
+        plan = plan_grasp(scene, state, goal, seed, tolerance, on_round=on_round)
+    path = folder / "grasp_plan.png"
+    picture.draw(scene, plan, goal, path)
+    console.print(_table(plan, tolerance))
+    console.print(f"wrote {path}")
+    if not plan.reached:
+        console.print("[bold white on red] the goal was not reached [/]")
+    return plan.reached
+
+
+def _progress(console: Console) -> Progress:
+    columns = (SpinnerColumn(), *Progress.get_default_columns(), TimeElapsedColumn())
+    return Progress(*columns, console=console)
+
+
+def _reporter(progress: Progress, tolerance: float) -> Callable[[int, float], None]:
+    """Shows the share of the way to the goal that the tree has made."""
+    task = progress.add_task("compiling", total=None)
+    first: list[float] = []
+
+    def on_round(nodes: int, left: float) -> None:
+        first.append(left)
+        way = max(first[0] - tolerance, 1e-12)
+        text = f"searching: {nodes} nodes, {left:.3f} m left"
+        progress.update(task, description=text, total=way, completed=min(first[0] - left, way))
+
+    return on_round
+
+
+def _table(plan: Plan, tolerance: float) -> Table:
+    out = Table(title="grasp plan, steps at relaxation 1e-6")
+    for name in ("seconds", "nodes", "steps", "distance [m]", "reached"):
+        out.add_column(name, justify="right")
+    color = "green" if plan.reached else "bold red"
+    out.add_row(
+        f"{plan.seconds:.2f}",
+        str(plan.nodes),
+        str(len(plan.controls)),
+        f"[{color}]{plan.distance:.4f}[/] (of {tolerance:g})",
+        f"[{color}]{'yes' if plan.reached else 'no'}[/]",
+    )
+    return out

@@ -1,0 +1,99 @@
+"""Planning a grasp: where fingers hold an object, and how they push it to a goal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from silico_py.planning.options import PlannerOptions
+from silico_py.planning.search import Search, compile_search, replay
+from silico_py.planning.task import Task
+from silico_py.scene import Scene, State
+
+
+class Plan(NamedTuple):
+    """A plan, checked by rolling it out.
+
+    Attributes:
+        controls: (steps, n, 6) for `step` or `rollout`.
+        states: of the roll-out, the start first, stacked over steps + 1.
+        nodes: size of the search tree.
+        seconds: of the search, the check included, without compilation.
+        reached: whether the roll-out ends within the tolerance of the goal; otherwise the plan
+            leads as near as the tree came.
+        distance: of the roll-out's end from the goal [m].
+    """
+
+    controls: Float[np.ndarray, "steps n 6"]
+    states: State
+    nodes: int
+    seconds: float
+    reached: bool
+    distance: float
+
+
+def plan_grasp(
+    scene: Scene,
+    state: State,
+    goal: Any,
+    seed: int = 0,
+    tolerance: float = 0.01,
+    options: PlannerOptions | None = None,
+    on_round: Callable[[int, float], None] | None = None,
+) -> Plan:
+    """Find controls of the fingers that bring the object to a planar pose.
+
+    The fingers push in the plane z = 0 and travel above the object when they regrasp.
+
+    Args:
+        scene: one free body (the object) and position-controlled spheres (the fingers), all
+            quasi-dynamic, such as `scenes.grasp()`.
+        state: the start.
+        goal: (x [m], y [m], yaw [rad]) of the object.
+        seed: of the samples.
+        tolerance: largest distance from the goal [m], turns counted at the object's radius of
+            gyration.
+        options: of the search.
+        on_round: called after every round with the number of nodes and the distance left [m].
+
+    Raises:
+        ValueError: for a scene the planner cannot read, a malformed goal, or a tolerance that
+            is not positive.
+    """
+    if not tolerance > 0:
+        raise ValueError(f"tolerance: must be positive, got {tolerance}")
+    options = options or PlannerOptions()
+    task = Task.of(scene, state, goal)
+    state = jax.tree.map(np.asarray, state)
+    compile_search(scene, state, task, options)
+    begin = time.perf_counter()
+    search = Search(scene, state, task, options, seed)
+    while True:
+        node = search.nearest
+        near = search.distances[node] <= tolerance
+        spent = search.exhausted
+        if near or spent:
+            plan = _checked(search, node, tolerance, time.perf_counter() - begin)
+            if plan.reached or spent:
+                return plan
+            search.discard(node)
+        search.grow()
+        if on_round is not None:
+            on_round(len(search.tree.nodes), float(search.distances.min()))
+
+
+def _checked(search: Search, node: int, tolerance: float, seconds: float) -> Plan:
+    """The plan that ends at a node, rolled out from the start."""
+    begin = time.perf_counter()
+    controls = search.tree.controls(node)
+    states, converged = replay(search.scene, search.tree.nodes[0].state, controls, search.options)
+    last = search.task.pose(jax.tree.map(lambda v: v[-1], states))
+    distance = float(search.task.distance(last, search.task.goal))
+    seconds += time.perf_counter() - begin
+    reached = converged and distance <= tolerance
+    return Plan(controls, states, len(search.tree.nodes), seconds, reached, distance)

@@ -1,0 +1,202 @@
+"""Planning: plans and pushes checked step by step, identification against a formula."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import silico_py as sp
+from silico_py import planning
+from silico_py.planning import picture, planar, reach, regrasp
+from silico_py.planning.task import Task
+
+GOAL = (0.15, 0.1, np.pi / 2)
+LOCK = sp.scenes.LOCK
+G = 9.81
+
+
+@jax.jit
+def tight_step(scene, state, control):
+    return sp.step(scene, state, control, sp.SolverOptions(relaxation=1e-6))
+
+
+@pytest.fixture(scope="module")
+def grasp():
+    return sp.scenes.grasp()
+
+
+@pytest.fixture(scope="module")
+def plan(grasp):
+    return planning.plan_grasp(*grasp, GOAL, seed=1, tolerance=0.01)
+
+
+def gap_to_tee(spots):
+    """Between a finger at points (..., 2) of the object's frame and the T, two rectangles [m]."""
+    boxes = [((0.0, 0.05), (0.15, 0.05)), ((0.0, -0.1), (0.05, 0.1))]
+    outside = [np.maximum(np.abs(spots - center) - half, 0) for center, half in boxes]
+    return np.min([np.linalg.norm(v, axis=-1) for v in outside], axis=0) - 0.04
+
+
+def test_stepping_through_the_plan_reaches_the_goal(grasp, plan):
+    scene, state = grasp
+    assert plan.reached
+    for control, planned in zip(plan.controls, plan.states.position[1:], strict=True):
+        state, info = tight_step(scene, state, jnp.asarray(control))
+        assert bool(info.converged)
+        np.testing.assert_allclose(state.position, planned, atol=1e-5)
+        tips = np.asarray(state.position[1:])
+        assert np.linalg.norm(tips[0] - tips[1]) > 2 * 0.04
+    x, y, _ = np.asarray(state.position[0])
+    yaw = 2 * np.arctan2(float(state.orientation[0, 3]), float(state.orientation[0, 0]))
+    gyration = float(jnp.sqrt(scene.bodies[0].inertia[2, 2]))  # 1 kg
+    miss = np.array([x - GOAL[0], y - GOAL[1], gyration * (yaw - GOAL[2])])
+    assert np.linalg.norm(miss) < 0.01
+
+
+def test_regrasps_leave_the_object_alone_and_fingers_stay_out_of_it(plan):
+    lifted = np.abs(plan.controls[:, 1:, 2]).max(axis=1) > 0
+    assert lifted.any()
+    moved = np.diff(plan.states.position[:, 0], axis=0)
+    assert np.abs(moved[lifted]).max() < 1e-5
+    down = np.abs(plan.states.position[:, 1:, 2]).max(axis=1) < 1e-6
+    position, orientation = plan.states.position[down], plan.states.orientation[down]
+    away = position[:, 1:, :2] - position[:, :1, :2]
+    yaw = 2 * np.arctan2(orientation[:, 0, 3], orientation[:, 0, 0])
+    c, s = np.cos(yaw)[:, None], np.sin(yaw)[:, None]
+    spots = np.stack([c * away[..., 0] + s * away[..., 1], c * away[..., 1] - s * away[..., 0]], -1)
+    assert gap_to_tee(spots).min() > -1e-4
+    assert gap_to_tee(spots).min() < 1e-3  # they do touch
+
+
+def test_a_seed_is_a_plan(grasp, plan):
+    again = planning.plan_grasp(*grasp, GOAL, seed=1, tolerance=0.01)
+    np.testing.assert_array_equal(again.controls, plan.controls)
+
+
+def test_a_search_that_is_cut_short_says_so(grasp):
+    options = planning.PlannerOptions(max_rounds=1)
+    plan = planning.plan_grasp(*grasp, GOAL, tolerance=1e-3, options=options)
+    assert not plan.reached
+    assert plan.distance > 1e-3
+
+
+def test_pictures_are_written(grasp, plan, tmp_path):
+    path = tmp_path / "deep" / "plan.png"
+    picture.draw(grasp[0], plan, np.array(GOAL), path, frames=3)
+    assert path.read_bytes()[:4] == b"\x89PNG"
+
+
+def test_placements_are_beside_the_object(grasp):
+    task = Task.of(*grasp, GOAL)
+    spots = regrasp.placements(grasp[0], task, 50, np.random.default_rng(0)).reshape(-1, 2)
+    gap = gap_to_tee(spots)
+    # Rays about a spot may pass a corner on both sides.
+    assert gap.min() > 0
+    assert gap.max() < regrasp.GAP[1] + 2e-4
+
+
+def test_the_metric_prefers_what_the_fingers_can_push():
+    push_x = np.array([[0.5, 0.0], [0.0, 0.0], [0.0, 0.0]])
+    along, across = (reach.mahalanobis(push_x, np.array(d), 3e-3) for d in ([1, 0, 0], [0, 1, 0]))
+    np.testing.assert_allclose([along, across], [1 / 0.253, 1 / 0.003], rtol=1e-12)
+    u = reach.command(push_x, np.array([0.1, 0.1, 0.0]), damping=1e-12)
+    np.testing.assert_allclose(u, [0.2, 0.0], atol=1e-9)
+
+
+def test_offsets_turn_the_short_way():
+    turned = planar.offset(np.array([0.0, 0.0, 3.0]), np.array([0.0, 0.0, -3.0]))
+    np.testing.assert_allclose(turned, [0.0, 0.0, 6.0 - 2 * np.pi], atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"goal": (0.0, 0.0)}, "goal"),
+        ({"tolerance": 0.0}, "tolerance"),
+        ({"scene": sp.scenes.drop("box")[0]}, "scene"),
+    ],
+)
+def test_bad_arguments_of_a_plan(grasp, change, message):
+    scene, state = grasp
+    given = {"scene": scene, "state": state, "goal": GOAL, **change}
+    with pytest.raises(ValueError, match=message):
+        planning.plan_grasp(**given)
+
+
+@pytest.mark.parametrize("name", ["stride", "pool", "goal_bias", "damping"])
+def test_bad_planner_options(name):
+    with pytest.raises(ValueError, match=name):
+        planning.PlannerOptions(**{name: -1})
+
+
+def pushing(gap):
+    """A box and a position-controlled ball in the plane."""
+    planar_only = (0.0, 0.0, LOCK, LOCK, LOCK, 0.0)
+    held = (1e3, 1e3, LOCK, LOCK, LOCK, LOCK)
+    box = sp.Body("box", sp.Box(half_extents=(0.1, 0.1, 0.1)), 1.0, None, None, planar_only, True)
+    ball = sp.Body("ball", sp.Sphere(radius=0.05), 1.0, stiffness=held, quasi_dynamic=True)
+    scene = sp.Scene([box, ball], timestep=0.1, gravity=(0.0, 0.0, 0.0))
+    return scene, scene.state(position=[[0.0, 0.0, 0.0], [-0.15 - gap, 0.0, 0.0]])
+
+
+@pytest.mark.parametrize(
+    ("gap", "goal", "yaw"), [(0.01, (0.1, 0.02, 0.0), 0.3), (0.1, (0.1, 0.0, 0.0), 0.0)]
+)
+def test_a_push_across_a_gap_reaches_the_pose(gap, goal, yaw):
+    scene, state = pushing(gap)
+    turned = (np.cos(yaw / 2), 0.0, 0.0, np.sin(yaw / 2))
+    push = planning.push_to(scene, state, "box", "ball", goal, turned, steps=10, limit=0.05)
+    assert push.reached
+    assert np.abs(push.controls).max() <= 0.05
+    for control in push.controls:
+        state, info = tight_step(scene, state, jnp.asarray(control))
+        assert bool(info.converged)
+    np.testing.assert_allclose(state.position[0], goal, atol=1e-3)
+    np.testing.assert_allclose(2 * np.arcsin(float(state.orientation[0, 3])), yaw, atol=0.01)
+
+
+def test_bad_arguments_of_a_push():
+    scene, state = pushing(0.01)
+    with pytest.raises(ValueError, match="pusher"):
+        planning.push_to(scene, state, "box", "hand", (0.0, 0.0, 0.0))
+    with pytest.raises(ValueError, match="directions"):
+        planning.push_to(scene, state, "box", "ball", (0.0, 0.0, 0.0), directions=(7,))
+
+
+def sliding(parameters):
+    """A flat box on the floor."""
+    half = jnp.stack([jnp.asarray(0.2), jnp.asarray(0.2), jnp.asarray(parameters["half_height"])])
+    box = sp.Body("box", sp.Box(half_extents=half), mass=parameters["mass"])
+    return sp.Scene([box], [sp.scenes.floor()], timestep=0.02, friction=parameters["friction"])
+
+
+def test_identification_of_a_motion_in_closed_form():
+    """The observed slide is Coulomb's law summed by hand, not a roll-out."""
+    mass, friction, half, h, steps = 2.0, 0.3, 0.05, 0.02, 25
+    forces = np.where(np.arange(steps) < 10, 0.0, 9.0)
+    speed = 1.5 + np.cumsum(h * (forces / mass - friction * G))
+    assert speed.min() > 0  # it never sticks
+    position = np.zeros((steps, 1, 3))
+    position[:, 0, 0], position[:, 0, 2] = h * np.cumsum(speed), half
+    upright = np.tile([1.0, 0.0, 0.0, 0.0], (steps, 1, 1))
+    zero = np.zeros((steps, 1, 3))
+    observed = sp.State(*map(jnp.asarray, (position, upright, zero, zero)))
+    start = sp.State(
+        jnp.array([[0.0, 0.0, half]]), observed.orientation[0], jnp.array([[1.5, 0, 0]]), zero[0]
+    )
+    controls = np.zeros((steps, 1, 6))
+    controls[:, 0, 0] = forces
+    guess = {"mass": 1.0, "friction": 0.5, "half_height": 0.08}
+    found = planning.identify(sliding, guess, start, observed, controls)
+    assert found.success
+    values = [found.parameters[name] for name in ("mass", "friction", "half_height")]
+    np.testing.assert_allclose(values, [mass, friction, half], rtol=1e-3)
+
+
+def test_bad_arguments_of_identification(grasp):
+    scene, state = grasp
+    observed = jax.tree.map(lambda v: v[None], state)
+    with pytest.raises(ValueError, match="guess"):
+        planning.identify(lambda p: scene, {"mass": -1.0}, state, observed)
+    with pytest.raises(ValueError, match="controls"):
+        planning.identify(lambda p: scene, {"mass": 1.0}, state, observed, np.zeros((3, 3, 6)))
