@@ -16,7 +16,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format bench clean
+.PHONY: help demo test lint format bench docs clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -38,6 +38,9 @@ format: $(VENV)/.installed-dev  ## let ruff rewrite what it can
 
 bench: $(VENV)/.installed-test  ## run the benchmarks
 	$(PY) -m benchmarks $(ARGS)
+
+docs: $(VENV)/.installed-docs  ## build the pages into out/site
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet $(ARGS)
 
 clean:  ## remove .venv, caches and everything built
 	rm -rf $(VENV) .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist out *.egg-info
@@ -70,6 +73,10 @@ $(VENV)/.installed: pyproject.toml setup.cfg | $(PY)
 
 $(VENV)/.installed-test: pyproject.toml setup.cfg | $(PY)
 	$(PY) -m pip install --quiet --editable '.[test]'
+	@touch $@ $(VENV)/.installed
+
+$(VENV)/.installed-docs: pyproject.toml setup.cfg | $(PY)
+	$(PY) -m pip install --quiet --editable '.[docs]'
 	@touch $@ $(VENV)/.installed
 
 $(VENV)/.installed-dev: pyproject.toml setup.cfg | $(PY)
