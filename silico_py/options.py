@@ -75,7 +75,8 @@ class SolverOptions:
         smallest = SMALLEST_RELAXATION.get(jnp.dtype(dtype).name, jnp.inf)
         for name in RELAXATIONS:
             value = getattr(self, name)
-            if value is None or _traced(value) or value >= smallest:
+            unused = name == "collision_relaxation" and self.method != "bilevel"
+            if unused or value is None or _traced(value) or value >= smallest:
                 continue
             raise ValueError(
                 f"{name}: {value:g} is below {smallest:g}, the least that "
