@@ -1,7 +1,8 @@
-"""What every benchmark shares: retimed scenes, batched runs, timing, JSON with the machine."""
+"""What every benchmark shares: batched runs, timing, JSON with the machine."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import platform
@@ -34,15 +35,6 @@ class Outcome(NamedTuple):
     samples: sp.State  # (members, SAMPLES, ...)
 
 
-def retimed(scene: sp.Scene, timestep: Any) -> sp.Scene:
-    """The same scene with another (possibly traced) time step."""
-
-    def swap(path: tuple, leaf: Any) -> Any:
-        return timestep if getattr(path[0], "name", "") == "timestep" else leaf
-
-    return jax.tree_util.tree_map_with_path(swap, scene)
-
-
 def runner(scene: sp.Scene) -> Callable[..., Outcome]:
     """`(states, timestep, relaxation, steps)`: a batch; a member stops at its first failure.
 
@@ -50,7 +42,7 @@ def runner(scene: sp.Scene) -> Callable[..., Outcome]:
     """
 
     def run(state: sp.State, timestep: Any, relaxation: Any, steps: Any) -> tuple:
-        here = retimed(scene, timestep)
+        here = dataclasses.replace(scene, timestep=timestep)
         options = sp.SolverOptions(relaxation=relaxation)
         zero = jnp.zeros((), int)
 

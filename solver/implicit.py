@@ -61,11 +61,7 @@ def _direction(
         cells.append(CellRightHandSide(-row.local[..., None], product[..., None]))
     rhs = RightHandSide(-rows.nodes[..., None], tuple(cells))
     direction = jax.tree.map(lambda v: v[..., 0], newton_inverse(here, w, rhs))
-    moved = [
-        cell._replace(slack=cell.slack + row.slack)
-        for cell, row in zip(direction.cells, rows.cells, strict=True)
-    ]
-    return direction._replace(cells=tuple(moved))
+    return kkt.add_slack_rows(direction, rows)
 
 
 def newton_inverse(problem: Problem, w: Variables, rhs: RightHandSide) -> Variables:

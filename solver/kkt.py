@@ -101,11 +101,7 @@ def newton_directions(
     rhs = _right_hand_sides(problem, w, rows)
     both = solve(problem, factorize(problem, w, easing), w, rhs)
     affine, centring = (jax.tree.map(lambda d, k=k: d[..., k], both) for k in (0, 1))
-    cells = [
-        cell._replace(slack=cell.slack + row.slack)
-        for cell, row in zip(affine.cells, rows.cells, strict=True)
-    ]
-    return affine._replace(cells=tuple(cells)), centring
+    return add_slack_rows(affine, rows), centring
 
 
 def solve(problem: Problem, factor: Factor, w: Variables, rhs: RightHandSide) -> Variables:
@@ -126,7 +122,7 @@ def apply(problem: Problem, factor: Factor, direction: Variables) -> RightHandSi
     cells = []
     for group, f, d in zip(problem.groups, factor.cells, direction.cells, strict=True):
         m, arity = group.nodes.shape
-        v = jnp.concatenate([direction.y[group.nodes].reshape(m, arity * ny, columns), d.x], axis=1)
+        v = _cell_directions(group, direction.y, d.x)
         forces = f.to_v @ v + f.to_dual @ d.dual
         nodes = nodes.at[group.nodes].add(forces[:, : arity * ny].reshape(m, arity, ny, columns))
         cells.append(CellRightHandSide(forces[:, arity * ny :], _linear_product(group, f, d)))
@@ -137,10 +133,26 @@ def with_slacks(problem: Problem, factor: Factor, direction: Variables) -> Varia
     """`direction` with the slack changes that its other parts cause."""
     cells = []
     for group, f, d in zip(problem.groups, factor.cells, direction.cells, strict=True):
-        y = direction.y[group.nodes]
-        v = jnp.concatenate([y.reshape(len(y), -1, y.shape[-1]), d.x], axis=1)
+        v = _cell_directions(group, direction.y, d.x)
         cells.append(d._replace(slack=f.slack_to_v @ v + f.slack_to_dual @ d.dual))
     return direction._replace(cells=tuple(cells))
+
+
+def add_slack_rows(direction: Variables, rows: Residual) -> Variables:
+    """`direction` for linearised slacks, with what the slack rows themselves ask for."""
+    cells = [
+        cell._replace(slack=cell.slack + row.slack)
+        for cell, row in zip(direction.cells, rows.cells, strict=True)
+    ]
+    return direction._replace(cells=tuple(cells))
+
+
+def _cell_directions(
+    group: CellGroup, y: Float[Array, "nodes ny columns"], x: Float[Array, "cells nx columns"]
+) -> Float[Array, "cells v columns"]:
+    """v = (dy, dx) as each cell sees it."""
+    own = y[group.nodes]
+    return jnp.concatenate([own.reshape(len(own), -1, y.shape[-1]), x], axis=1)
 
 
 def _right_hand_sides(problem: Problem, w: Variables, rows: Residual) -> RightHandSide:

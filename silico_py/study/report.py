@@ -7,11 +7,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from rich.table import Table
 
 from silico_py.options import METHODS
@@ -63,20 +62,19 @@ def summary(title: str, rows: list[Row]) -> Table:
 
 def grids(title: str, rows: list[Row], fields: dict[str, str], path: Path) -> Path:
     """Fig. 9 and 10: a grid of frequency and relaxation for each field and method."""
-    figure, axes = plt.subplots(
-        len(METHODS), len(fields), figsize=(4.6 * len(fields), 7), squeeze=False, layout="tight"
-    )
+    figure = Figure(figsize=(4.6 * len(fields), 7), layout="tight")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(len(METHODS), len(fields), squeeze=False)
     for line, method in zip(axes, METHODS, strict=True):
         for axis, (field, style) in zip(line, fields.items(), strict=True):
             _grid(axis, [row for row in rows if row["method"] == method], field, style)
             axis.set_title(f"{method}: {field}")
     figure.suptitle(title)
     figure.savefig(path, dpi=150)
-    plt.close(figure)
     return path
 
 
-def _grid(axis: Any, rows: list[Row], field: str, style: str) -> None:
+def _grid(axis: Axes, rows: list[Row], field: str, style: str) -> None:
     frequencies = sorted({row["frequency"] for row in rows})
     relaxations = sorted({row["relaxation"] for row in rows}, reverse=True)
     values = np.full((len(relaxations), len(frequencies)), np.nan)
@@ -96,7 +94,9 @@ def _grid(axis: Any, rows: list[Row], field: str, style: str) -> None:
 
 def histogram(times: dict[str, list[float]], ratio: float, path: Path) -> Path:
     """Fig. 11: time of a step, both methods."""
-    figure, axis = plt.subplots(figsize=(7, 4), layout="tight")
+    figure = Figure(figsize=(7, 4), layout="tight")
+    FigureCanvasAgg(figure)
+    axis = figure.subplots()
     both = np.concatenate(list(times.values()))
     bins = np.geomspace(both.min(), both.max(), 60)
     for method, values in times.items():
@@ -105,5 +105,4 @@ def histogram(times: dict[str, list[float]], ratio: float, path: Path) -> Path:
     axis.set_title(f"ratio of means {ratio:.1f} (paper: 30)")
     axis.legend()
     figure.savefig(path, dpi=150)
-    plt.close(figure)
     return path

@@ -16,7 +16,7 @@ from silico_py.collision import solve_collision
 from silico_py.contact import Contact, current
 from silico_py.options import SolverOptions
 from silico_py.scene import Scene, State
-from silico_py.simulate import motions_of, step
+from silico_py.simulate import checked_control, motions_of, step
 
 EXACT = 1e-10  # relaxation of the collision solve that judges
 DETECTOR = 1e-4  # relaxation of the paper's own detector
@@ -84,7 +84,7 @@ def runner(options: SolverOptions) -> Runner:
 
 def violation(scene: Scene, state: State, relaxation: float) -> Float[Array, ""]:
     """Largest (1 - alpha)+ over the pairs of a scene, from collision solves of their own."""
-    motions = motions_of(scene, state, jnp.zeros((len(scene.bodies), 6)))
+    motions = motions_of(scene, state, checked_control(scene, state, None))
     worst = jnp.zeros((), state.position.dtype)
 
     def alpha(c: Contact) -> Array:
