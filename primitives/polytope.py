@@ -143,15 +143,15 @@ class Polytope(ConvexShape):
     @property
     def _room(self) -> Float[Array, " m"]:
         """Distance of each face from the reference, b - A r."""
-        return self.b - self.A @ self.reference
+        return self.b - jnp.sum(self.A * self.reference, axis=-1)
 
     def slack(self, x: Vector3, alpha: Scalar, eps: Float[Array, "0"]) -> Float[Array, " m"]:
         """alpha (b - A r) - A (x - r), with r the reference."""
-        return alpha * self._room - self.A @ (x - self.reference)
+        return alpha * self._room - jnp.sum(self.A * (x - self.reference), axis=-1)
 
     def gauge(self, x: Vector3) -> Scalar:
         """The largest A_i (x - r) / (b_i - A_i r)."""
-        return jnp.max(self.A @ (x - self.reference) / self._room)
+        return jnp.max(jnp.sum(self.A * (x - self.reference), axis=-1) / self._room)
 
     def support(self, direction: Vector3) -> Vector3:
         """Furthest vertex along `direction`."""

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from silico_py import rotation
@@ -29,6 +30,7 @@ from silico_py.solver import (
     implicit,
     solve,
 )
+from silico_py.solver.dense import matmul
 from silico_py.validation import quaternions, vector
 
 START_ALPHA = 1.1  # smallest scaling of the start
@@ -58,7 +60,9 @@ class SlackMap(NamedTuple):
         self, x: Float[Array, "3"], alpha: Float[Array, ""], eps: Float[Array, " n_aux"]
     ) -> Float[Array, " dim"]:
         """f at a local point x (in lengths of the shape)."""
-        return self.constant + self.to_x @ x + self.to_alpha * alpha + self.to_eps @ eps
+        return (
+            self.constant + matmul(self.to_x, x) + self.to_alpha * alpha + matmul(self.to_eps, eps)
+        )
 
 
 class Piece(NamedTuple):
@@ -71,7 +75,7 @@ class Piece(NamedTuple):
 
     def local(self, point: Float[Array, "3"]) -> Float[Array, "3"]:
         """World point in the frame of the shape [m]."""
-        return self.rotation.T @ (point - self.center)
+        return matmul(self.rotation.T, point - self.center)
 
     def slack(
         self, point: Float[Array, "3"], alpha: Float[Array, ""], eps: Float[Array, " n_aux"]
@@ -87,7 +91,7 @@ class Piece(NamedTuple):
     @property
     def reference(self) -> Float[Array, "3"]:
         """World point about which the shape is scaled."""
-        return self.center + self.rotation @ self.shape.reference
+        return self.center + matmul(self.rotation, self.shape.reference)
 
 
 class Primal(NamedTuple):
@@ -133,12 +137,12 @@ def conditions(
     dual_b: Float[Array, " dim_b"],
 ) -> CollisionRows:
     """Rows of the collision program at a world point `primal.point` [m]."""
-    normal_a = length / a.length * (a.rotation @ (a.map.to_x.T @ dual_a))
-    normal_b = -length / b.length * (b.rotation @ (b.map.to_x.T @ dual_b))
+    normal_a = length / a.length * matmul(a.rotation, matmul(a.map.to_x.T, dual_a))
+    normal_b = -length / b.length * matmul(b.rotation, matmul(b.map.to_x.T, dual_b))
     return CollisionRows(
         point=normal_a - normal_b,
-        scale=a.map.to_alpha @ dual_a + b.map.to_alpha @ dual_b - 1,
-        auxiliary=jnp.concatenate([a.map.to_eps.T @ dual_a, b.map.to_eps.T @ dual_b]),
+        scale=jnp.sum(a.map.to_alpha * dual_a) + jnp.sum(b.map.to_alpha * dual_b) - 1,
+        auxiliary=jnp.concatenate([matmul(a.map.to_eps.T, dual_a), matmul(b.map.to_eps.T, dual_b)]),
         slack_a=a.slack(primal.point, primal.alpha, primal.eps_a),
         slack_b=b.slack(primal.point, primal.alpha, primal.eps_b),
         normal_a=normal_a,
@@ -170,7 +174,7 @@ def central_start(a: Piece, b: Piece) -> Start:
     primal = Primal(point, alpha, eps_a, eps_b)
     slack_a, slack_b = a.slack(point, alpha, eps_a), b.slack(point, alpha, eps_b)
     inverse_a, inverse_b = a.shape.cone.inverse(slack_a), b.shape.cone.inverse(slack_b)
-    t = 1 / (a.map.to_alpha @ inverse_a + b.map.to_alpha @ inverse_b)
+    t = 1 / (jnp.sum(a.map.to_alpha * inverse_a) + jnp.sum(b.map.to_alpha * inverse_b))
     return Start(primal, t * inverse_a, t * inverse_b, slack_a, slack_b, t)
 
 
@@ -193,8 +197,8 @@ def _point_between(a: Piece, b: Piece) -> Float[Array, "3"]:
 
 
 def _point_below(a: Piece, ground: Piece) -> Float[Array, "3"]:
-    normal = ground.rotation @ ground.shape.normal
-    height = normal @ (a.reference - ground.center) - ground.shape.offset
+    normal = matmul(ground.rotation, ground.shape.normal)
+    height = jnp.sum(normal * (a.reference - ground.center)) - ground.shape.offset
     return a.reference - normal * (jnp.maximum(height, 0) + START_DEPTH * a.length)
 
 
@@ -339,7 +343,7 @@ def _program(
         [jnp.zeros_like(primal.point), primal.alpha[None], primal.eps_a, primal.eps_b]
     )
     data = jax.tree.map(lambda v: v[None], (a, b, length, primal.point))
-    group = CellGroup(cone, jnp.zeros((1, 1), int), cell, data, split=cone.dim)
+    group = CellGroup(cone, np.zeros((1, 1), int), cell, data, split=cone.dim)
     one = jnp.ones((1, 1), x.dtype)
     problem = Problem(lambda y, _: y, jnp.zeros(1, x.dtype), (group,), node_scale=one)
     dual = jnp.concatenate([start.dual_a, start.dual_b])

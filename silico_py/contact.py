@@ -23,6 +23,7 @@ from silico_py.collision import Piece, SlackMap
 from silico_py.integrator import Motion, next_pose
 from silico_py.primitives import ConvexShape
 from silico_py.solver import CellJacobian, CellResidual, CellVariables, ProductCone
+from silico_py.solver.dense import matmul
 
 EASED_FRICTION = 0.7  # share of friction that full easing takes away
 
@@ -134,8 +135,10 @@ def kinematics(side: Side, y: Float[Array, "6"] | None) -> Kinematics:
         )
     position, orientation = next_pose(y, side.motion)
     turn = rotation.matrix(orientation)
-    piece = Piece(side.shape, side.map, position + turn @ side.position, turn @ side.rotation)
-    return Kinematics(piece, position, y[:3], turn @ y[3:])
+    piece = Piece(
+        side.shape, side.map, position + matmul(turn, side.position), matmul(turn, side.rotation)
+    )
+    return Kinematics(piece, position, y[:3], matmul(turn, y[3:]))
 
 
 def both_kinematics(y: Float[Array, "arity 6"], c: Contact) -> tuple[Kinematics, Kinematics]:
@@ -179,5 +182,5 @@ def current(side: Side) -> Piece:
     if side.motion is None:
         return Piece(side.shape, side.map, side.position, side.rotation)
     turn = rotation.matrix(side.motion.orientation)
-    center = side.motion.position + turn @ side.position
-    return Piece(side.shape, side.map, center, turn @ side.rotation)
+    center = side.motion.position + matmul(turn, side.position)
+    return Piece(side.shape, side.map, center, matmul(turn, side.rotation))

@@ -1,12 +1,13 @@
 """Derivative of the rows of one single-level contact, by hand.
 
-Each vector of the contact gets a matrix with one column an entry of `Columns`: pose and
-twist of each body in the world frame, local primals, duals. The last lines turn poses and
-twists into y = (v+, w+).
+Each vector of the contact gets a matrix with one column an entry of `Columns`: three linear and
+three angular coordinates of each body, local primals, duals. What the coordinates of a body
+are, y = (v+, w+) or its pose before the step, is in its `Tangent`.
 """
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import NamedTuple
 
 import jax
@@ -27,17 +28,29 @@ from silico_py.single_level import (
     unpack,
 )
 from silico_py.solver import CellJacobian
+from silico_py.solver.dense import matmul
 
 Matrix = Float[Array, "rows columns"]
-PLACEMENT = ("position", "turn", "velocity", "spin")  # of a body, world frame
-PLACEMENT_SIZE = 3 * len(PLACEMENT)
+
+
+class Tangent(NamedTuple):
+    """How a body at the end of the step changes with its coordinates, world frame.
+
+    The linear coordinates move it and speed it up along themselves, the angular ones turn it
+    and change its spin.
+    """
+
+    position: Float[Array, ""] | float
+    velocity: Float[Array, ""] | float
+    turn: Float[Array, "3 3"]
+    spin: Float[Array, "3 3"]
 
 
 class Columns:
     """Where each quantity stands among the columns of a derivative."""
 
     def __init__(self, c: Contact) -> None:
-        sizes = {f"{name}_{side}": 3 for side in "ab"[: c.arity] for name in PLACEMENT}
+        sizes = {f"{name}_{side}": 3 for side in "ab"[: c.arity] for name in ("linear", "angular")}
         self.bodies = sum(sizes.values())
         sizes |= {"point": 3, "alpha": 1, "eps_a": c.a.shape.n_aux, "eps_b": c.b.shape.n_aux}
         sizes |= {"psi": 1}
@@ -86,12 +99,11 @@ def contact_jacobian(
     impulse, and how the direction of the impulse follows the collision duals.
     """
     columns = Columns(c)
-    rows = all_derivatives(y, x, z, c, easing, columns)
-    bodies, to_x, to_z = jnp.split(rows, (columns.bodies, columns.primal), axis=1)
-    blocks = zip(jnp.split(bodies, c.arity, axis=1), y, c.sides, strict=True)
-    to_y = jnp.concatenate([b @ placement_tangent(v, s) for b, v, s in blocks], axis=1)
+    tangents = [_motion_tangent(v, side) for v, side in zip(y, c.sides, strict=True)]
+    rows = all_derivatives(y, x, z, c, tangents, easing, columns)
     cuts = (6 * c.arity, 6 * c.arity + x.size)
-    return CellJacobian(*zip(*(jnp.split(m, cuts) for m in (to_y, to_x, to_z)), strict=True))
+    blocks = jnp.split(rows, (columns.bodies, columns.primal), axis=1)
+    return CellJacobian(*zip(*(jnp.split(m, cuts) for m in blocks), strict=True))
 
 
 def pose_derivative(
@@ -100,47 +112,53 @@ def pose_derivative(
     """Derivative of `contact_rows` (nodes, local, slack) with respect to the poses before the
     step: position of the centre of mass and rotation vector, world frame, body after body."""
     columns = Columns(c)
-    rows = all_derivatives(y, x, z, c, jnp.zeros((), x.dtype), columns)
-    blocks = jnp.split(rows[:, : columns.bodies], c.arity, axis=1)
-    eye, zero = jnp.eye(3, dtype=x.dtype), jnp.zeros((3, 3), x.dtype)
-    spins = [
-        rotation.rotate(side.motion.orientation, v[3:]) for v, side in zip(y, c.sides, strict=True)
-    ]
-    moved = [jnp.block([[eye, zero], [zero, eye], [zero, zero], [zero, -skew(w)]]) for w in spins]
-    to_pose = jnp.concatenate([b @ m for b, m in zip(blocks, moved, strict=True)], axis=1)
-    return tuple(jnp.split(to_pose, (6 * c.arity, 6 * c.arity + x.size)))
+    tangents = [_pose_tangent(v, side) for v, side in zip(y, c.sides, strict=True)]
+    rows = all_derivatives(y, x, z, c, tangents, jnp.zeros((), x.dtype), columns)
+    return tuple(jnp.split(rows[:, : columns.bodies], (6 * c.arity, 6 * c.arity + x.size)))
 
 
-def placement_tangent(y: Float[Array, "6"], side: Side) -> Float[Array, "12 6"]:
-    """How position, turn, velocity and spin of a body change with y = (v+, w+)."""
+def _motion_tangent(y: Float[Array, "6"], side: Side) -> Tangent:
+    """By y = (v+, w+)."""
     h = side.motion.timestep
     before = rotation.matrix(side.motion.orientation)
     after = rotation.matrix(next_pose(y, side.motion)[1])
-    eye, zero = jnp.eye(3, dtype=y.dtype), jnp.zeros((3, 3), y.dtype)
-    turn = h * after @ rotation.cayley_tangent(h * y[3:])
+    turn = h * matmul(after, rotation.cayley_tangent(h * y[3:]))
     # cay(h w) leaves w where it is, so the spin in the world is R w before and after.
-    return jnp.block([[h * eye, zero], [zero, turn], [eye, zero], [zero, before]])
+    return Tangent(position=h, velocity=1.0, turn=turn, spin=before)
+
+
+def _pose_tangent(y: Float[Array, "6"], side: Side) -> Tangent:
+    """By position and rotation vector before the step."""
+    spin = rotation.rotate(side.motion.orientation, y[3:])
+    return Tangent(position=1.0, velocity=0.0, turn=jnp.eye(3, dtype=y.dtype), spin=-skew(spin))
 
 
 def all_derivatives(
-    y: Array, x: Array, z: Array, c: Contact, easing: Array, columns: Columns
+    y: Array,
+    x: Array,
+    z: Array,
+    c: Contact,
+    tangents: list[Tangent],
+    easing: Array,
+    columns: Columns,
 ) -> Matrix:
     """Every row of a contact (node forces, local, slack) against every column."""
     u = unpack(x, z, c)
     a, b = (
-        _side(name, at, u, c, columns) for name, at in zip("ab", both_kinematics(y, c), strict=True)
+        _side(name, at, tangent, u, c, columns)
+        for name, at, tangent in zip_longest("ab", both_kinematics(y, c), tangents)
     )
     normal, d_normal = (a.normal + b.normal) / 2, (a.d_normal + b.d_normal) / 2
     slip, d_slip = a.velocity - b.velocity, a.d_velocity - b.d_velocity
     project = jnp.eye(3, dtype=x.dtype) - jnp.outer(normal, normal) / squared_norm(normal)
-    tangential = project @ u.beta[1:]
-    d_tangential = _d_project(normal, project, u.beta[1:]) @ d_normal
+    tangential = matmul(project, u.beta[1:])
+    d_tangential = matmul(_d_project(normal, project, u.beta[1:]), d_normal)
     d_tangential += columns.place(3, beta=project)
     wrenches = [
         sign * c.mass * _wrench(side, u.gamma, tangential, d_tangential, columns, easing)
         for side, sign in ((a, -1.0), (b, 1.0))[: c.arity]
     ]
-    d_friction = _d_project(normal, project, slip) @ d_normal + project @ d_slip
+    d_friction = matmul(_d_project(normal, project, slip), d_normal) + matmul(project, d_slip)
     head = jnp.eye(2, dtype=x.dtype)
     return jnp.concatenate(
         [
@@ -156,17 +174,22 @@ def all_derivatives(
     )
 
 
-def _side(name: str, at: Kinematics, u: Unknowns, c: Contact, columns: Columns) -> SideDerivative:
+def _side(
+    name: str, at: Kinematics, tangent: Tangent | None, u: Unknowns, c: Contact, columns: Columns
+) -> SideDerivative:
     """Normal, arm, velocity and slack of side `name`; N_b = -d alpha / d x_b."""
     sign, dual = (1.0, u.dual_a) if name == "a" else (-1.0, u.dual_b)
     piece, eye = at.piece, jnp.eye(3, dtype=dual.dtype)
-    to_point = c.length / piece.length * piece.map.to_x @ piece.rotation.T
-    normal = sign * dual @ to_point
+    to_point = c.length / piece.length * matmul(piece.map.to_x, piece.rotation.T)
+    normal = sign * jnp.sum(dual[:, None] * to_point, axis=0)
     arm = u.primal.point - at.center_of_mass
-    lever, spin = skew(arm), skew(at.spin)
+    lever, spin, turned = skew(arm), skew(at.spin), skew(normal)
+    # A fixed body has no columns: what it is given here is dropped by `place`.
+    t = tangent or Tangent(0.0, 0.0, eye, eye)
+    leaned = matmul(lever, t.turn)
 
     def place(rows: int, **blocks: Array) -> Matrix:
-        own = (*PLACEMENT, "eps", "dual")
+        own = ("linear", "angular", "eps", "dual")
         return columns.place(
             rows, **{f"{k}_{name}" if k in own else k: v for k, v in blocks.items()}
         )
@@ -175,14 +198,19 @@ def _side(name: str, at: Kinematics, u: Unknowns, c: Contact, columns: Columns) 
         normal=normal,
         arm=arm,
         velocity=at.velocity_at(u.primal.point),
-        d_normal=place(3, turn=-skew(normal), dual=sign * to_point.T),
-        d_turned=place(3, turn=-skew(normal)),
-        d_arm=place(3, position=-eye, point=c.length * eye),
-        d_velocity=place(3, position=-spin, point=c.length * spin, velocity=eye, spin=-lever),
+        d_normal=place(3, angular=-matmul(turned, t.turn), dual=sign * to_point.T),
+        d_turned=place(3, angular=-matmul(turned, t.turn)),
+        d_arm=place(3, linear=-t.position * eye, point=c.length * eye),
+        d_velocity=place(
+            3,
+            linear=t.velocity * eye - t.position * spin,
+            angular=-matmul(lever, t.spin),
+            point=c.length * spin,
+        ),
         d_slack=place(
             len(dual),
-            position=-to_point / c.length,
-            turn=to_point @ lever / c.length,
+            linear=-t.position / c.length * to_point,
+            angular=matmul(to_point, leaned) / c.length,
             point=to_point,
             alpha=piece.map.to_alpha[:, None],
             eps=piece.map.to_eps,
@@ -192,8 +220,8 @@ def _side(name: str, at: Kinematics, u: Unknowns, c: Contact, columns: Columns) 
 
 def _d_project(normal: Array, project: Array, v: Float[Array, "3"]) -> Float[Array, "3 3"]:
     """Derivative of P v with respect to N."""
-    outer = jnp.outer(normal, project @ v)
-    return -((normal @ v) * project + outer) / squared_norm(normal)
+    outer = normal[:, None] * matmul(project, v)
+    return -(jnp.sum(normal * v) * project + outer) / squared_norm(normal)
 
 
 def _wrench(
@@ -209,7 +237,7 @@ def _wrench(
     d_normal = (1 - easing) * side.d_normal + easing * side.d_turned
     d_impulse = gamma * d_normal + d_tangential
     d_impulse += columns.place(3, gamma=side.normal[:, None])
-    d_moment = skew(side.arm) @ d_impulse - skew(impulse) @ side.d_arm
+    d_moment = matmul(skew(side.arm), d_impulse) - matmul(skew(impulse), side.d_arm)
     return jnp.concatenate([d_impulse, d_moment])
 
 
@@ -232,7 +260,7 @@ def _limit(
     size = jnp.sqrt(squared_norm(normal))
     one = jnp.ones((1, 1), normal.dtype)
     row = columns.place(1, limit=one, gamma=-friction * size * one)
-    return row - friction * gamma / size * (normal @ d_normal)[None]
+    return row - friction * gamma / size * matmul(normal[None], d_normal)
 
 
 SINGLE_LEVEL = Formulation(

@@ -26,12 +26,12 @@ def limit(
 
 def squared_norm(normal: Float[Array, "3"]) -> Float[Array, ""]:
     """|N|^2, kept from zero: N can vanish on the way to a solution, never at one."""
-    return normal @ normal + 1e-12
+    return jnp.sum(normal * normal) + 1e-12
 
 
 def project(normal: Float[Array, "3"], v: Float[Array, "3"]) -> Float[Array, "3"]:
     """P v with P = I - n n^T, n = N / |N|."""
-    return v - normal * (normal @ v) / squared_norm(normal)
+    return v - normal * jnp.sum(normal * v) / squared_norm(normal)
 
 
 def slack(

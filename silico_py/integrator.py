@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from silico_py import rotation
+from silico_py.solver.dense import matmul
 
 
 class Motion(NamedTuple):
@@ -44,7 +45,7 @@ class Motion(NamedTuple):
 
 def cayley_momentum(t: Float[Array, "3"], momentum: Float[Array, "3"]) -> Float[Array, "3"]:
     """D(t)^T momentum with D(t) = I - [t]x / 2 + t t^T / 4."""
-    return momentum + rotation.cross(t, momentum) / 2 + t * (t @ momentum) / 4
+    return momentum + rotation.cross(t, momentum) / 2 + t * jnp.sum(t * momentum) / 4
 
 
 def dynamics(y: Float[Array, "6"], motion: Motion) -> Float[Array, "6"]:
@@ -54,8 +55,8 @@ def dynamics(y: Float[Array, "6"], motion: Motion) -> Float[Array, "6"]:
     turn = rotation.rotate(m.orientation, w)
     spring = m.stiffness * (m.command - h * jnp.concatenate([v, turn]))
     linear = m.mass * (v - m.memory * m.velocity) - h * (m.force + spring[:3])
-    after = cayley_momentum(h * w, m.inertia @ w)
-    before = cayley_momentum(-h * m.angular_velocity, m.inertia @ m.angular_velocity)
+    after = cayley_momentum(h * w, matmul(m.inertia, w))
+    before = cayley_momentum(-h * m.angular_velocity, matmul(m.inertia, m.angular_velocity))
     momentum = rotation.rotate(m.orientation, after - m.memory * before)
     return jnp.concatenate([linear, momentum - h * (m.torque + spring[3:])])
 

@@ -24,6 +24,7 @@ from silico_py.solver import (
     implicit,
     solve,
 )
+from silico_py.solver.fusion import fused
 from silico_py.validation import vector
 
 
@@ -99,6 +100,7 @@ def step(
 
 
 @jax.jit
+@fused
 def _step(scene: Scene, state: State, control: Array, options: SolverOptions) -> tuple[State, Info]:
     motions = motions_of(scene, state, control)
     relaxation = jnp.asarray(options.relaxation, state.position.dtype)

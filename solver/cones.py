@@ -14,6 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from silico_py.solver.dense import matmul
+
 Vector = Float[Array, "*batch dim"]
 Scalar = Float[Array, "*batch"]
 
@@ -74,10 +76,9 @@ class ProductCone:
     def identity(self, dtype: jnp.dtype | None = None) -> Float[Array, " dim"]:
         """The Jordan identity e."""
         parts = [
-            jnp.ones(size, dtype) if kind == ORTHANT else jnp.zeros(size, dtype).at[0].set(1)
-            for kind, size in self.blocks
+            np.ones(size) if kind == ORTHANT else np.eye(size)[0] for kind, size in self.blocks
         ]
-        return jnp.concatenate(parts)
+        return jnp.asarray(np.concatenate(parts), dtype)
 
     def product(self, x: Vector, y: Vector) -> Vector:
         """Jordan product x o y."""
@@ -115,7 +116,7 @@ class ProductCone:
                 maps.append((inverse, inverse * z))
             else:
                 inverse = _arrow_inverse(s + regularization * z)
-                maps.append((inverse, inverse @ _arrow(z)))
+                maps.append((inverse, matmul(inverse, _arrow(z))))
         return Scaling(self, tuple(maps))
 
 
@@ -143,7 +144,7 @@ class Scaling:
         self, which: int, matrix: Float[Array, "dim columns"]
     ) -> Float[Array, "dim columns"]:
         parts = [
-            m[which][:, None] * matrix[part] if kind == ORTHANT else m[which] @ matrix[part]
+            m[which][:, None] * matrix[part] if kind == ORTHANT else matmul(m[which], matrix[part])
             for (kind, part), m in zip(self.cone.slices(), self.maps, strict=True)
         ]
         return jnp.concatenate(parts)

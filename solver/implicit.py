@@ -70,7 +70,7 @@ def newton_inverse(problem: Problem, w: Variables, rhs: RightHandSide) -> Variab
     Slack rows are not part of `rhs`: their changes belong to the complementarity products.
     """
     factor = kkt.factorize(problem, w, jnp.zeros((), w.y.dtype))
-    frozen, frozen_w = jax.lax.stop_gradient((factor, w))
+    frozen = jax.lax.stop_gradient(factor)
     # One flat vector: transposition needs every part of the right-hand side to be linear.
     flat_rhs, unflatten = ravel_pytree(rhs)
 
@@ -78,7 +78,7 @@ def newton_inverse(problem: Problem, w: Variables, rhs: RightHandSide) -> Variab
         return ravel_pytree(kkt.apply(problem, factor, direction(d)))[0]
 
     def solve(_: object, b: Array) -> Array:
-        found = kkt.solve(problem, frozen, frozen_w, unflatten(b))
+        found = kkt.solve(problem, frozen, unflatten(b))
         cells = (CellRightHandSide(cell.x, cell.dual) for cell in found.cells)
         return ravel_pytree(RightHandSide(found.y, tuple(cells)))[0]
 

@@ -15,9 +15,12 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+import numpy as np
+from jaxtyping import Array, Float
 
+from silico_py.solver import dense
 from silico_py.solver.cones import Scaling
+from silico_py.solver.dense import accumulate, matmul
 from silico_py.solver.problem import (
     CellGroup,
     CellJacobian,
@@ -66,29 +69,21 @@ class Factor(NamedTuple):
 
     node_jacobian: Float[Array, "nodes ny ny"]
     cells: tuple[CondensedCell, ...]
-    lu: Float[Array, "rows rows"]
-    permutation: Int[Array, " rows"]
+    condensed: dense.Factor
 
 
 def factorize(problem: Problem, w: Variables, easing: Float[Array, ""]) -> Factor:
     """Differentiate at `w`, eliminate slacks and duals, factorise the rest."""
-    n, ny = w.y.shape
-    places = _places(problem, w)
-    size = n * ny + sum(cell.x.size for cell in w.cells)
-    nodes = jnp.arange(n * ny).reshape(n, ny)
     node_jacobian = jax.vmap(jax.jacfwd(problem.node_residual))(w.y, problem.node_data)
     node_jacobian = (1 + PROXIMAL * easing) * node_jacobian
-    matrix = jnp.zeros((size, size), w.y.dtype)
-    matrix = matrix.at[nodes[:, :, None], nodes[:, None, :]].set(node_jacobian)
-    cells = []
-    for group, cell, place in zip(problem.groups, w.cells, places, strict=True):
+    cells, reduced = [], []
+    for group, cell in zip(problem.groups, w.cells, strict=True):
         jacobian = group.derivative(w.y, cell, easing)
         part = jax.vmap(lambda j, c, group=group: _condense(group, j, c))(jacobian, cell)
-        reduced = part.to_v - part.to_dual @ part.dual_map
-        matrix = matrix.at[place[:, :, None], place[:, None, :]].add(reduced)
+        reduced.append(part.to_v - matmul(part.to_dual, part.dual_map))
         cells.append(part)
-    lu, _, permutation = jax.lax.linalg.lu(matrix)
-    return Factor(node_jacobian, tuple(cells), lu, permutation)
+    matrix = _assembled(problem, node_jacobian, reduced)
+    return Factor(node_jacobian, tuple(cells), dense.factorize(matrix))
 
 
 def newton_directions(
@@ -99,33 +94,30 @@ def newton_directions(
     The Newton step towards s o z = t e is `affine + t * centring`.
     """
     rhs = _right_hand_sides(problem, w, rows)
-    both = solve(problem, factorize(problem, w, easing), w, rhs)
+    both = solve(problem, factorize(problem, w, easing), rhs)
     affine, centring = (jax.tree.map(lambda d, k=k: d[..., k], both) for k in (0, 1))
     return add_slack_rows(affine, rows), centring
 
 
-def solve(problem: Problem, factor: Factor, w: Variables, rhs: RightHandSide) -> Variables:
+def solve(problem: Problem, factor: Factor, rhs: RightHandSide) -> Variables:
     """Directions for each column of the right-hand sides; ds holds the linearised slack only."""
-    places = _places(problem, w)
-    direction = _solve_regularized(problem, factor, places, rhs)
+    direction = _solve_regularized(problem, factor, rhs)
     for _ in range(PASSES - 1):
         defect = jax.tree.map(jnp.subtract, rhs, apply(problem, factor, direction))
-        correction = _solve_regularized(problem, factor, places, defect)
+        correction = _solve_regularized(problem, factor, defect)
         direction = jax.tree.map(jnp.add, direction, correction)
     return direction
 
 
 def apply(problem: Problem, factor: Factor, direction: Variables) -> RightHandSide:
     """The exact Newton matrix times `direction`, whose slacks follow from the rest."""
-    ny, columns = direction.y.shape[1:]
-    nodes = factor.node_jacobian @ direction.y
+    nodes = matmul(factor.node_jacobian, direction.y)
     cells = []
     for group, f, d in zip(problem.groups, factor.cells, direction.cells, strict=True):
-        m, arity = group.nodes.shape
         v = _cell_directions(group, direction.y, d.x)
-        forces = f.to_v @ v + f.to_dual @ d.dual
-        nodes = nodes.at[group.nodes].add(forces[:, : arity * ny].reshape(m, arity, ny, columns))
-        cells.append(CellRightHandSide(forces[:, arity * ny :], _linear_product(group, f, d)))
+        forces, local = _split(group, nodes, matmul(f.to_v, v) + matmul(f.to_dual, d.dual))
+        nodes = nodes + forces
+        cells.append(CellRightHandSide(local, _linear_product(group, f, d)))
     return RightHandSide(nodes, tuple(cells))
 
 
@@ -134,7 +126,7 @@ def with_slacks(problem: Problem, factor: Factor, direction: Variables) -> Varia
     cells = []
     for group, f, d in zip(problem.groups, factor.cells, direction.cells, strict=True):
         v = _cell_directions(group, direction.y, d.x)
-        cells.append(d._replace(slack=f.slack_to_v @ v + f.slack_to_dual @ d.dual))
+        cells.append(d._replace(slack=_slack_direction(f, v, d.dual)))
     return direction._replace(cells=tuple(cells))
 
 
@@ -169,17 +161,57 @@ def _columns(affine: Array) -> Array:
     return jnp.stack([affine, jnp.zeros_like(affine)], axis=-1)
 
 
-def _places(problem: Problem, w: Variables) -> list[Int[Array, "cells v"]]:
-    """Where each cell's (dy, dx) stand in the dense system."""
-    n, ny = w.y.shape
-    nodes = jnp.arange(n * ny).reshape(n, ny)
-    start, places = n * ny, []
-    for group, cell in zip(problem.groups, w.cells, strict=True):
-        m, nx = cell.x.shape
-        local = start + jnp.arange(m * nx).reshape(m, nx)
-        places.append(jnp.concatenate([nodes[group.nodes].reshape(m, -1), local], axis=-1))
-        start += m * nx
-    return places
+def _split(
+    group: CellGroup, nodes: Float[Array, "nodes ny columns"], rows: Float[Array, "cells v columns"]
+) -> tuple[Array, Array]:
+    """Rows of all cells: what falls on each node, and the cells' own rows."""
+    ny, columns = nodes.shape[1:]
+    count = group.nodes.size
+    own = group.nodes.shape[1] * ny
+    forces = rows[:, :own].reshape(count, ny, columns)
+    return accumulate(forces, group.nodes.reshape(-1), len(nodes)), rows[:, own:]
+
+
+def _assembled(
+    problem: Problem, node_jacobian: Float[Array, "nodes ny ny"], reduced: list[Array]
+) -> Float[Array, "rows rows"]:
+    """The dense matrix: rows and columns of all nodes, then of the cells' local primals."""
+    n, ny, _ = node_jacobian.shape
+    blocks, targets = [node_jacobian], [np.arange(n) * (n + 1)]
+    for group, matrix in zip(problem.groups, reduced, strict=True):
+        m, arity = group.nodes.shape
+        own = arity * ny
+        parts = matrix[:, :own, :own].reshape(m, arity, ny, arity, ny).swapaxes(2, 3)
+        blocks.append(parts.reshape(-1, ny, ny))
+        pairs = group.nodes[:, :, None] * n + group.nodes[:, None, :]
+        targets.append(pairs.reshape(-1))
+    nodes = accumulate(jnp.concatenate(blocks), np.concatenate(targets), n * n)
+    values = [jnp.zeros(1, nodes.dtype), nodes.reshape(-1), *(m.reshape(-1) for m in reduced)]
+    return jnp.concatenate(values)[_entries(problem, n, ny, [m.shape[1] for m in reduced])]
+
+
+def _entries(problem: Problem, n: int, ny: int, widths: list[int]) -> np.ndarray:
+    """Where each entry of the dense matrix stands among the values of `_assembled`; 0 is zero."""
+    sizes = [
+        len(g.nodes) * (v - g.nodes.shape[1] * ny)
+        for g, v in zip(problem.groups, widths, strict=True)
+    ]
+    total = n * ny
+    table = np.zeros((total + sum(sizes),) * 2, np.int32)
+    grid = 1 + np.arange(n * n * ny * ny).reshape(n, n, ny, ny)
+    table[:total, :total] = grid.transpose(0, 2, 1, 3).reshape(total, total)
+    used = 1 + n * n * ny * ny
+    for group, v, size in zip(problem.groups, widths, sizes, strict=True):
+        m, own = len(group.nodes), group.nodes.shape[1] * ny
+        at_nodes = (group.nodes[:, :, None] * ny + np.arange(ny)).reshape(m, own)
+        at_local = total + np.arange(size).reshape(m, v - own)
+        place = np.concatenate([at_nodes, at_local], axis=1)
+        entries = used + np.arange(m * v * v).reshape(m, v, v)
+        rows, columns = place[:, :, None], place[:, None, :]
+        table[rows[:, own:], columns] = entries[:, own:]
+        table[rows[:, :own], columns[:, :, own:]] = entries[:, :own, own:]
+        total, used = total + size, used + m * v * v
+    return table
 
 
 def _condense(group: CellGroup, jacobian: CellJacobian, cell: CellVariables) -> CondensedCell:
@@ -189,8 +221,8 @@ def _condense(group: CellGroup, jacobian: CellJacobian, cell: CellVariables) -> 
     slack_to_v = jnp.concatenate([f_y, f_x], axis=-1)
     dual_map = scaling.apply(slack_to_v)
     if k < group.cone.dim:
-        induced = f_z[k:, :k] @ dual_map[:k]
-        dual_map = scaling.apply(slack_to_v.at[k:].add(-induced))
+        induced = matmul(f_z[k:, :k], dual_map[:k])
+        dual_map = scaling.apply(jnp.concatenate([slack_to_v[:k], slack_to_v[k:] - induced]))
     return CondensedCell(
         to_v=jnp.block([[g_y, g_x], [h_y, h_x]]),
         to_dual=jnp.concatenate([g_z, h_z]),
@@ -210,38 +242,35 @@ def _dual_offset(group: CellGroup, f: CondensedCell, product: Array) -> Array:
     dual = scaling.divide(product)
     if k == group.cone.dim:
         return dual
-    induced = jnp.zeros_like(dual).at[k:].set(f.slack_to_dual[k:, :k] @ dual[:k])
-    return dual - scaling.apply(induced)
+    induced = matmul(f.slack_to_dual[k:, :k], dual[:k])
+    return dual - scaling.apply(jnp.concatenate([jnp.zeros_like(dual[:k]), induced]))
 
 
-def _solve_regularized(
-    problem: Problem, factor: Factor, places: list[Array], rhs: RightHandSide
-) -> Variables:
+def _solve_regularized(problem: Problem, factor: Factor, rhs: RightHandSide) -> Variables:
     """One pass through the factorisation, for right-hand sides without slack rows."""
     n, ny, columns = rhs.nodes.shape
-    flat = jnp.zeros((len(factor.lu), columns), rhs.nodes.dtype)
-    flat = flat.at[: n * ny].set(rhs.nodes.reshape(n * ny, columns))
-    offsets = []
-    for group, f, r, place in zip(problem.groups, factor.cells, rhs.cells, places, strict=True):
+    nodes, parts, offsets = rhs.nodes, [], []
+    for group, f, r in zip(problem.groups, factor.cells, rhs.cells, strict=True):
         offset = jax.vmap(lambda f, p, group=group: _dual_offset(group, f, p))(f, r.product)
-        flat = flat.at[place].add(-f.to_dual @ offset)
-        flat = flat.at[place[:, place.shape[1] - r.local.shape[1] :]].add(r.local)
+        forces, local = _split(group, nodes, matmul(f.to_dual, offset))
+        nodes = nodes - forces
+        parts.append((r.local - local).reshape(-1, columns))
         offsets.append(offset)
-    v = _lu_solve(factor, flat)
-    cells = []
-    for f, r, offset, place in zip(factor.cells, rhs.cells, offsets, places, strict=True):
-        dv = v[place]
-        dz = offset - f.dual_map @ dv
-        ds = f.slack_to_v @ dv + f.slack_to_dual @ dz
-        cells.append(CellVariables(dv[:, dv.shape[1] - r.local.shape[1] :], dz, ds))
-    return Variables(v[: n * ny].reshape(n, ny, columns), tuple(cells))
+    flat = jnp.concatenate([nodes.reshape(-1, columns), *parts])
+    v = dense.solve(factor.condensed, flat)
+    y, cells, start = v[: n * ny].reshape(n, ny, columns), [], n * ny
+    for group, f, r, offset in zip(problem.groups, factor.cells, rhs.cells, offsets, strict=True):
+        m, nx, _ = r.local.shape
+        dx = v[start : start + m * nx].reshape(m, nx, columns)
+        dv = _cell_directions(group, y, dx)
+        dz = offset - matmul(f.dual_map, dv)
+        cells.append(CellVariables(dx, dz, _slack_direction(f, dv, dz)))
+        start += m * nx
+    return Variables(y, tuple(cells))
 
 
-def _lu_solve(factor: Factor, rhs: Float[Array, "rows columns"]) -> Float[Array, "rows columns"]:
-    lower = jax.lax.linalg.triangular_solve(
-        factor.lu, rhs[factor.permutation], left_side=True, lower=True, unit_diagonal=True
-    )
-    return jax.lax.linalg.triangular_solve(factor.lu, lower, left_side=True, lower=False)
+def _slack_direction(f: CondensedCell, v: Array, dual: Array) -> Array:
+    return matmul(f.slack_to_v, v) + matmul(f.slack_to_dual, dual)
 
 
 def _linear_product(group: CellGroup, f: CondensedCell, d: CellVariables) -> Array:

@@ -20,9 +20,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from silico_py.solver.cones import ProductCone
+from silico_py.solver.dense import accumulate
 
 
 class CellResidual(NamedTuple):
@@ -78,7 +80,7 @@ class CellGroup:
     """
 
     cone: ProductCone
-    nodes: Int[Array, "cells arity"]
+    nodes: Int[np.ndarray, "cells arity"]
     function: CellFunction
     data: Any
     split: int
@@ -154,7 +156,8 @@ def residual(problem: Problem, w: Variables) -> Residual:
     cells = []
     for group, cell in zip(problem.groups, w.cells, strict=True):
         part = group.residual(w.y, cell)
-        nodes = nodes.at[group.nodes].add(part.nodes)
+        forces = part.nodes.reshape(-1, nodes.shape[1])
+        nodes = nodes + accumulate(forces, group.nodes.reshape(-1), len(nodes))
         cells.append(part._replace(slack=part.slack - cell.slack))
     return Residual(nodes, tuple(cells))
 

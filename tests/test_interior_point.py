@@ -41,7 +41,7 @@ def conic_program(q, c, a, b, g, h, cone):
         force = jnp.concatenate([g.T @ z, jnp.zeros(m)])
         return CellResidual(force[None], jnp.zeros(0), h - g @ y[0, :n])
 
-    group = CellGroup(cone, jnp.zeros((1, 1), int), cell, jnp.zeros(1), split=cone.dim)
+    group = CellGroup(cone, np.zeros((1, 1), int), cell, jnp.zeros(1), split=cone.dim)
     problem = Problem(node, jnp.zeros(1), (group,), jnp.ones((1, n + m)))
     e = cone.identity(float)[None]
     start = Variables(jnp.zeros((1, n + m)), (CellVariables(jnp.zeros((1, 0)), e, e),))
@@ -141,7 +141,7 @@ def test_chain_of_nodes_and_local_unknowns_agrees_with_cvxpy():
     cone = ProductCone.orthant(1)
     # Two groups, so that more than one kind of cell has to find its place.
     groups = tuple(
-        CellGroup(cone, jnp.asarray(pairs[part]), cell, jnp.asarray(d[part]), split=1)
+        CellGroup(cone, np.asarray(pairs[part]), cell, jnp.asarray(d[part]), split=1)
         for part in (slice(0, 4), slice(4, 6))
     )
     problem = Problem(
@@ -178,7 +178,7 @@ def complementarity_problem():
     def cell(y, x, z, _):
         return CellResidual(-z[None], jnp.zeros(0), MATRIX @ y[0] + q)
 
-    group = CellGroup(cone, jnp.zeros((1, 1), int), cell, jnp.zeros(1), split=3)
+    group = CellGroup(cone, np.zeros((1, 1), int), cell, jnp.zeros(1), split=3)
     problem = Problem(lambda y, _: y, jnp.zeros(1), (group,), jnp.ones((1, 3)))
     one = jnp.ones((1, 3))
     return problem, Variables(one, (CellVariables(jnp.zeros((1, 0)), one, one),))

@@ -1,0 +1,92 @@
+"""Dense algebra of small matrices in operations that compile into the loops around them.
+
+Up to a few dozen rows a call to a linear algebra library costs more than its arithmetic, and
+it splits a program that could run as one kernel (see `fusion`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+LARGEST_SYSTEM = 32  # rows of a system that is eliminated here
+UNROLLED = 32  # terms of a product that is written term by term
+
+
+def matmul(a: Float[Array, "*batch m k"], b: Float[Array, "*batch k n"]) -> Array:
+    """`a @ b`; a one-dimensional `b` is a vector."""
+    if b.ndim == 1:
+        return matmul(a, b[:, None])[..., 0]
+    k = a.shape[-1]
+    if k > UNROLLED:
+        return a @ b
+    zero = jnp.zeros((*a.shape[:-1], b.shape[-1]), a.dtype)
+    return sum(a[..., :, i, None] * b[..., i, None, :] for i in range(k)) if k else zero
+
+
+class Factor(NamedTuple):
+    """P A = L U: both factors in one matrix, and the row permutation."""
+
+    lu: Float[Array, "n n"]
+    permutation: Int[Array, " n"]
+
+
+def factorize(matrix: Float[Array, "n n"]) -> Factor:
+    """LU factorisation with partial pivoting."""
+    if len(matrix) > LARGEST_SYSTEM:
+        lu, _, permutation = jax.lax.linalg.lu(matrix)
+        return Factor(lu, permutation)
+    rows = jnp.arange(len(matrix), dtype=np.int32)
+
+    def eliminate(k: Array, factor: Factor) -> Factor:
+        a, permutation = factor
+        pivot = jnp.argmax(jnp.where(rows >= k, jnp.abs(a[:, k]), -1)).astype(np.int32)
+        swapped = jnp.where(rows == k, pivot, jnp.where(rows == pivot, k, rows))
+        a, permutation = a[swapped], permutation[swapped]
+        below = (rows > k)[:, None]
+        multiplier = jnp.where(below, a[:, k, None] / a[k, k], 0)
+        reduced = a - multiplier * jnp.where(rows > k, a[k], 0)
+        return Factor(jnp.where(below & (rows == k), multiplier, reduced), permutation)
+
+    return jax.lax.fori_loop(0, len(matrix), eliminate, Factor(matrix, rows))
+
+
+def solve(factor: Factor, rhs: Float[Array, "n columns"]) -> Float[Array, "n columns"]:
+    """A^-1 rhs."""
+    lu, n = factor.lu, len(factor.lu)
+    rhs = rhs[factor.permutation]
+    if n > LARGEST_SYSTEM:
+        substitute = jax.lax.linalg.triangular_solve
+        lower = substitute(lu, rhs, left_side=True, lower=True, unit_diagonal=True)
+        return substitute(lu, lower, left_side=True, lower=False)
+    rows = jnp.arange(n, dtype=np.int32)
+
+    def forward(k: Array, x: Array) -> Array:
+        return x - jnp.where(rows > k, lu[:, k], 0)[:, None] * x[k]
+
+    def backward(i: Array, x: Array) -> Array:
+        k = n - 1 - i
+        found = x[k] / lu[k, k]
+        x = x - jnp.where(rows < k, lu[:, k], 0)[:, None] * found
+        return jnp.where((rows == k)[:, None], found, x)
+
+    return jax.lax.fori_loop(0, n, backward, jax.lax.fori_loop(0, n, forward, rhs))
+
+
+def accumulate(
+    values: Float[Array, "terms *shape"], targets: Int[np.ndarray, " terms"], size: int
+) -> Float[Array, "size *shape"]:
+    """Sum the values of each target: a scatter as a gather, for targets known in advance."""
+    if np.array_equal(targets, np.arange(size)):
+        return values
+    order = np.argsort(targets, kind="stable")
+    counts = np.bincount(targets, minlength=size)
+    rank = np.arange(len(targets)) - np.repeat(np.cumsum(counts) - counts, counts)
+    table = np.full((size, max(counts.max(initial=0), 1)), len(targets))
+    table[targets[order], rank] = order
+    padded = jnp.concatenate([values, jnp.zeros_like(values, shape=(1, *values.shape[1:]))])
+    return jnp.sum(padded[table], axis=1)

@@ -1,0 +1,128 @@
+"""One kernel for a whole function on the CPU.
+
+XLA's CPU runtime starts a kernel for every fused loop, at some 100 ns each: several times
+the arithmetic of a small problem. A call that carries the marks below becomes one kernel,
+which the compiler can do for functions made of small loops alone. (It does so by itself for
+loops below 1 kB; the marks are what it uses inside.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.custom_batching import custom_vmap
+from jax.experimental.xla_metadata import set_xla_metadata
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, jaxpr_as_fun
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array
+
+ONE_KERNEL = {"xla_cpu_small_call": "true", "inlineable": "false"}
+LARGEST_ARRAY = 4000  # elements; larger sums and products go to libraries
+LIBRARY_PRODUCT = 8  # rows or columns of a product that goes to a library
+LIBRARY = {"cholesky", "conv_general_dilated", "eig", "eigh", "fft", "ffi_call"}
+LIBRARY |= {"geqrf", "io_callback", "lu", "lu_pivots_to_permutation", "pure_callback", "schur"}
+LIBRARY |= {"sort", "svd", "threefry2x32", "top_k", "triangular_solve", "tridiagonal_solve"}
+
+
+def fused(function: Callable) -> Callable:
+    """`function` of arrays, evaluated by one kernel on the CPU where that is possible.
+
+    A batch of calls is one kernel too as long as it is small. Derivatives are those of
+    `function` itself, outside the kernel.
+    """
+
+    @custom_vmap
+    def kernel(*args: Any) -> Any:
+        return _one_kernel(function, *args)
+
+    @kernel.def_vmap
+    def batched(size: int, in_batched: list, *args: Any) -> tuple[Any, Any]:
+        axes = jax.tree.map(lambda b: 0 if b else None, in_batched)
+        out = fused(jax.vmap(function, in_axes=tuple(axes), axis_size=size))(*args)
+        return out, jax.tree.map(lambda _: True, out)
+
+    @jax.custom_jvp
+    def evaluate(*args: Any) -> Any:
+        return kernel(*args)
+
+    @evaluate.defjvp
+    def evaluate_jvp(primals: tuple, tangents: tuple) -> tuple[Any, Any]:
+        return jax.jvp(function, primals, tangents)
+
+    return evaluate
+
+
+def _one_kernel(function: Callable, *args: Any) -> Any:
+    # One vector in and one out: the compiler aborts over an input that nothing reads.
+    flat, unravel = ravel_pytree(args)
+    shape = jax.eval_shape(function, *args)
+    if jax.default_backend() != "cpu" or not flat.size or not _supported():
+        return function(*args)
+    jaxpr = jax.make_jaxpr(lambda v: ravel_pytree(function(*unravel(v)))[0])(flat)
+    if not all(_is_small_loop(equation) for equation in _equations(jaxpr.jaxpr)):
+        return function(*args)
+    (out,) = _marked(jaxpr_as_fun(jaxpr), flat)
+    return _unravel(out, shape)
+
+
+def _unravel(flat: Array, shape: Any) -> Any:
+    """The inverse of `ravel_pytree` for leaves of these shapes and types."""
+    leaves, tree = jax.tree.flatten(shape)
+    parts = jnp.split(flat, np.cumsum([leaf.size for leaf in leaves])[:-1])
+    parts = [
+        part.astype(leaf.dtype).reshape(leaf.shape)
+        for part, leaf in zip(parts, leaves, strict=True)
+    ]
+    return jax.tree.unflatten(tree, parts)
+
+
+def _marked(function: Callable, *args: Any) -> Any:
+    def unmarked(*args: Any) -> Any:
+        with set_xla_metadata(**dict.fromkeys(ONE_KERNEL)):
+            return function(*args)
+
+    with set_xla_metadata(**ONE_KERNEL):
+        return jax.jit(unmarked)(*args)
+
+
+@lru_cache
+def _supported() -> bool:
+    """Whether this compiler knows the marks."""
+
+    def example(x: Any) -> Any:
+        return jax.lax.while_loop(lambda v: jnp.sum(v) < 1, lambda v: v[::-1] + 1, x)
+
+    try:
+        jax.jit(lambda x: _marked(example, x)).lower(jnp.zeros(3)).compile()
+    except jax.errors.JaxRuntimeError:
+        return False
+    return True
+
+
+def _equations(jaxpr: Jaxpr) -> Iterator[JaxprEqn]:
+    for equation in jaxpr.eqns:
+        yield equation
+        for value in jax.tree.leaves(equation.params, is_leaf=_is_jaxpr):
+            if _is_jaxpr(value):
+                yield from _equations(getattr(value, "jaxpr", value))
+
+
+def _is_small_loop(equation: JaxprEqn) -> bool:
+    name = equation.primitive.name
+    if name in LIBRARY or name.startswith("scatter"):
+        return False
+    if name == "dot_general":
+        return all(max(v.aval.shape, default=0) < LIBRARY_PRODUCT for v in equation.invars)
+    if name.startswith("reduce"):
+        return all(prod(v.aval.shape) <= LARGEST_ARRAY for v in equation.invars)
+    return True
+
+
+def _is_jaxpr(value: Any) -> bool:
+    return isinstance(value, (Jaxpr, ClosedJaxpr))
