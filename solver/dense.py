@@ -6,6 +6,10 @@ it splits a program that could run as one kernel (see `fusion`).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from math import prod
 from typing import NamedTuple
 
 import jax
@@ -13,19 +17,48 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-LARGEST_SYSTEM = 32  # rows of a system that is eliminated here
-UNROLLED = 32  # terms of a product that is written term by term
+LARGEST_SYSTEM = 32  # rows of a system that is factorised here
+LARGEST_SUBSTITUTION = 128  # rows of a factor that is substituted here
+MATERIALIZED = 4000  # products of a sum that is one loop nest
+UNROLLED = 4  # terms of a product that is written term by term
+
+
+_in_kernel: ContextVar[bool] = ContextVar("in_kernel", default=False)
+
+
+@contextmanager
+def loops_only() -> Iterator[None]:
+    """Trace what is inside without calls to libraries."""
+    token = _in_kernel.set(True)
+    try:
+        yield
+    finally:
+        _in_kernel.reset(token)
+
+
+def in_kernel() -> bool:
+    """Whether `loops_only` is in force."""
+    return _in_kernel.get()
 
 
 def matmul(a: Float[Array, "*batch m k"], b: Float[Array, "*batch k n"]) -> Array:
     """`a @ b`; a one-dimensional `b` is a vector."""
     if b.ndim == 1:
         return matmul(a, b[:, None])[..., 0]
-    k = a.shape[-1]
-    if k > UNROLLED:
+    if not in_kernel():
         return a @ b
-    zero = jnp.zeros((*a.shape[:-1], b.shape[-1]), a.dtype)
-    return sum(a[..., :, i, None] * b[..., i, None, :] for i in range(k)) if k else zero
+
+    def term(i: Array | int) -> Array:
+        column = jax.lax.dynamic_index_in_dim(a, i, -1)
+        return column * jax.lax.dynamic_index_in_dim(b, i, -2)
+
+    shape = jnp.broadcast_shapes(a.shape[:-2], b.shape[:-2]) + (a.shape[-2], b.shape[-1])
+    terms = a.shape[-1]
+    if terms <= UNROLLED:
+        return sum((term(i) for i in range(terms)), jnp.zeros(shape, a.dtype))
+    if prod(shape) * terms <= MATERIALIZED:
+        return jnp.sum(a[..., :, :, None] * b[..., None, :, :], axis=-2)
+    return jax.lax.fori_loop(1, terms, lambda i, total: total + term(i), term(0))
 
 
 class Factor(NamedTuple):
@@ -37,7 +70,7 @@ class Factor(NamedTuple):
 
 def factorize(matrix: Float[Array, "n n"]) -> Factor:
     """LU factorisation with partial pivoting."""
-    if len(matrix) > LARGEST_SYSTEM:
+    if not in_kernel() or len(matrix) > LARGEST_SYSTEM:
         lu, _, permutation = jax.lax.linalg.lu(matrix)
         return Factor(lu, permutation)
     rows = jnp.arange(len(matrix), dtype=np.int32)
@@ -59,7 +92,7 @@ def solve(factor: Factor, rhs: Float[Array, "n columns"]) -> Float[Array, "n col
     """A^-1 rhs."""
     lu, n = factor.lu, len(factor.lu)
     rhs = rhs[factor.permutation]
-    if n > LARGEST_SYSTEM:
+    if not in_kernel() or n > LARGEST_SUBSTITUTION:
         substitute = jax.lax.linalg.triangular_solve
         lower = substitute(lu, rhs, left_side=True, lower=True, unit_diagonal=True)
         return substitute(lu, lower, left_side=True, lower=False)

@@ -22,6 +22,8 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, jaxpr_as_fun
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
+from silico_py.solver import dense
+
 ONE_KERNEL = {"xla_cpu_small_call": "true", "inlineable": "false"}
 LARGEST_ARRAY = 4000  # elements; larger sums and products go to libraries
 LIBRARY_PRODUCT = 8  # rows or columns of a product that goes to a library
@@ -49,7 +51,7 @@ def fused(function: Callable) -> Callable:
 
     @jax.custom_jvp
     def evaluate(*args: Any) -> Any:
-        return kernel(*args)
+        return function(*args) if dense.in_kernel() else kernel(*args)
 
     @evaluate.defjvp
     def evaluate_jvp(primals: tuple, tangents: tuple) -> tuple[Any, Any]:
@@ -61,13 +63,18 @@ def fused(function: Callable) -> Callable:
 def _one_kernel(function: Callable, *args: Any) -> Any:
     # One vector in and one out: the compiler aborts over an input that nothing reads.
     flat, unravel = ravel_pytree(args)
-    shape = jax.eval_shape(function, *args)
     if jax.default_backend() != "cpu" or not flat.size or not _supported():
         return function(*args)
-    jaxpr = jax.make_jaxpr(lambda v: ravel_pytree(function(*unravel(v)))[0])(flat)
+
+    def vector(v: Array) -> tuple[Array, Any]:
+        out = function(*unravel(v))
+        return ravel_pytree(out)[0], out
+
+    with dense.loops_only():
+        jaxpr, (_, shape) = jax.make_jaxpr(vector, return_shape=True)(flat)
     if not all(_is_small_loop(equation) for equation in _equations(jaxpr.jaxpr)):
         return function(*args)
-    (out,) = _marked(jaxpr_as_fun(jaxpr), flat)
+    out = _marked(lambda v: jaxpr_as_fun(jaxpr)(v)[0], flat)
     return _unravel(out, shape)
 
 

@@ -13,13 +13,15 @@ from the same start, eased from the first step on.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from silico_py.solver.kkt import newton_directions
+from silico_py.solver import dense, kkt
+from silico_py.solver.fusion import fused
 from silico_py.solver.problem import Problem, Residual, Variables, residual, residual_norm
 from silico_py.solver.status import Status
 
@@ -100,18 +102,42 @@ def solve(problem: Problem, start: Variables, options: Options) -> Solution:
     """Find the point of the central path at `options.relaxation` from an interior start."""
     first = _begin(problem, start, options, easing=0.0)
     again = _begin(problem, start, options, easing=1.0)._replace(retried=jnp.asarray(True))
+    assemble, advance = _halves(problem, start, options)
 
     def unfinished(it: _Iterate) -> Bool[Array, ""]:
         searching = ~_done(it, options) & (it.iterations < options.max_iterations)
         return searching | (_done(it, options) & (it.polishing > 0))
 
     def iterate(it: _Iterate) -> _Iterate:
-        new = _newton_step(problem, it, options)
-        stalled = (new.short_steps >= PATIENCE) & ~new.retried & ~_done(new, options)
-        new = _where(stalled, again._replace(iterations=new.iterations), new)
-        return _polished(it, new, options)
+        system = assemble(problem.data, it)
+        return advance(problem.data, options, it, again, system, dense.factorize(system.matrix))
 
     return _solution(problem, jax.lax.while_loop(unfinished, iterate, first), options)
+
+
+def _halves(problem: Problem, start: Variables, options: Options) -> tuple[Callable, Callable]:
+    """What an iteration does before and after the factorisation."""
+
+    def assemble(data: tuple, it: _Iterate) -> kkt.System:
+        eased = problem.with_data(data).eased(it.easing)
+        return kkt.assemble(eased, it.w, it.easing)
+
+    def advance(
+        data: tuple,
+        limits: Options,
+        it: _Iterate,
+        again: _Iterate,
+        system: kkt.System,
+        factor: dense.Factor,
+    ) -> _Iterate:
+        here = problem.with_data(data)
+        new = _newton_step(here, it, system, factor, limits)
+        stalled = (new.short_steps >= PATIENCE) & ~new.retried & ~_done(new, limits)
+        new = _where(stalled, again._replace(iterations=new.iterations), new)
+        return _polished(it, new, limits)
+
+    # Where the factorisation is a library's, a kernel before it and one behind.
+    return fused(assemble), fused(advance)
 
 
 def _begin(problem: Problem, start: Variables, options: Options, easing: float) -> _Iterate:
@@ -135,10 +161,12 @@ def _solution(problem: Problem, last: _Iterate, options: Options) -> Solution:
     return Solution(last.w, status, last.iterations, m.residual, m.complementarity)
 
 
-def _newton_step(problem: Problem, it: _Iterate, options: Options) -> _Iterate:
+def _newton_step(
+    problem: Problem, it: _Iterate, system: kkt.System, factor: dense.Factor, options: Options
+) -> _Iterate:
     w, rho = it.w, options.relaxation
-    rows = it.measures.rows
-    affine, centring = newton_directions(problem.eased(it.easing), w, rows, it.easing)
+    eased = problem.eased(it.easing)
+    affine, centring = kkt.newton_directions(eased, w, it.measures.rows, system, factor)
     step = _move(affine, centring, _target(problem, it, affine, rho))
     length = jnp.minimum(1, BOUNDARY * _boundary_step(problem, w, step))
     easing = jnp.where(length < SHORT_STEP, 1, DECAY * it.easing)

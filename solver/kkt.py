@@ -64,16 +64,23 @@ class CondensedCell(NamedTuple):
     dual: Float[Array, " dim"]
 
 
-class Factor(NamedTuple):
-    """The factorised Newton matrix at one point."""
+class System(NamedTuple):
+    """The Newton matrix at one point: exact blocks, and the regularised matrix in (dy, dx)."""
 
     node_jacobian: Float[Array, "nodes ny ny"]
     cells: tuple[CondensedCell, ...]
+    matrix: Float[Array, "rows rows"]
+
+
+class Factor(NamedTuple):
+    """A Newton matrix with its factorisation."""
+
+    system: System
     condensed: dense.Factor
 
 
-def factorize(problem: Problem, w: Variables, easing: Float[Array, ""]) -> Factor:
-    """Differentiate at `w`, eliminate slacks and duals, factorise the rest."""
+def assemble(problem: Problem, w: Variables, easing: Float[Array, ""]) -> System:
+    """Differentiate at `w`, eliminate slacks and duals."""
     node_jacobian = jax.vmap(jax.jacfwd(problem.node_residual))(w.y, problem.node_data)
     node_jacobian = (1 + PROXIMAL * easing) * node_jacobian
     cells, reduced = [], []
@@ -82,19 +89,23 @@ def factorize(problem: Problem, w: Variables, easing: Float[Array, ""]) -> Facto
         part = jax.vmap(lambda j, c, group=group: _condense(group, j, c))(jacobian, cell)
         reduced.append(part.to_v - matmul(part.to_dual, part.dual_map))
         cells.append(part)
-    matrix = _assembled(problem, node_jacobian, reduced)
-    return Factor(node_jacobian, tuple(cells), dense.factorize(matrix))
+    return System(node_jacobian, tuple(cells), _assembled(problem, node_jacobian, reduced))
+
+
+def factorize(problem: Problem, w: Variables) -> Factor:
+    """The factorised Newton matrix of the problem itself."""
+    system = assemble(problem, w, jnp.zeros((), w.y.dtype))
+    return Factor(system, dense.factorize(system.matrix))
 
 
 def newton_directions(
-    problem: Problem, w: Variables, rows: Residual, easing: Float[Array, ""]
+    problem: Problem, w: Variables, rows: Residual, system: System, condensed: dense.Factor
 ) -> tuple[Variables, Variables]:
     """The affine direction (target 0) and the direction of a unit of centring target.
 
     The Newton step towards s o z = t e is `affine + t * centring`.
     """
-    rhs = _right_hand_sides(problem, w, rows)
-    both = solve(problem, factorize(problem, w, easing), rhs)
+    both = solve(problem, Factor(system, condensed), _right_hand_sides(problem, w, rows))
     affine, centring = (jax.tree.map(lambda d, k=k: d[..., k], both) for k in (0, 1))
     return add_slack_rows(affine, rows), centring
 
@@ -103,17 +114,17 @@ def solve(problem: Problem, factor: Factor, rhs: RightHandSide) -> Variables:
     """Directions for each column of the right-hand sides; ds holds the linearised slack only."""
     direction = _solve_regularized(problem, factor, rhs)
     for _ in range(PASSES - 1):
-        defect = jax.tree.map(jnp.subtract, rhs, apply(problem, factor, direction))
+        defect = jax.tree.map(jnp.subtract, rhs, apply(problem, factor.system, direction))
         correction = _solve_regularized(problem, factor, defect)
         direction = jax.tree.map(jnp.add, direction, correction)
     return direction
 
 
-def apply(problem: Problem, factor: Factor, direction: Variables) -> RightHandSide:
+def apply(problem: Problem, system: System, direction: Variables) -> RightHandSide:
     """The exact Newton matrix times `direction`, whose slacks follow from the rest."""
-    nodes = matmul(factor.node_jacobian, direction.y)
+    nodes = matmul(system.node_jacobian, direction.y)
     cells = []
-    for group, f, d in zip(problem.groups, factor.cells, direction.cells, strict=True):
+    for group, f, d in zip(problem.groups, system.cells, direction.cells, strict=True):
         v = _cell_directions(group, direction.y, d.x)
         forces, local = _split(group, nodes, matmul(f.to_v, v) + matmul(f.to_dual, d.dual))
         nodes = nodes + forces
@@ -121,10 +132,10 @@ def apply(problem: Problem, factor: Factor, direction: Variables) -> RightHandSi
     return RightHandSide(nodes, tuple(cells))
 
 
-def with_slacks(problem: Problem, factor: Factor, direction: Variables) -> Variables:
+def with_slacks(problem: Problem, system: System, direction: Variables) -> Variables:
     """`direction` with the slack changes that its other parts cause."""
     cells = []
-    for group, f, d in zip(problem.groups, factor.cells, direction.cells, strict=True):
+    for group, f, d in zip(problem.groups, system.cells, direction.cells, strict=True):
         v = _cell_directions(group, direction.y, d.x)
         cells.append(d._replace(slack=_slack_direction(f, v, d.dual)))
     return direction._replace(cells=tuple(cells))
@@ -250,7 +261,7 @@ def _solve_regularized(problem: Problem, factor: Factor, rhs: RightHandSide) -> 
     """One pass through the factorisation, for right-hand sides without slack rows."""
     n, ny, columns = rhs.nodes.shape
     nodes, parts, offsets = rhs.nodes, [], []
-    for group, f, r in zip(problem.groups, factor.cells, rhs.cells, strict=True):
+    for group, f, r in zip(problem.groups, factor.system.cells, rhs.cells, strict=True):
         offset = jax.vmap(lambda f, p, group=group: _dual_offset(group, f, p))(f, r.product)
         forces, local = _split(group, nodes, matmul(f.to_dual, offset))
         nodes = nodes - forces
@@ -259,7 +270,9 @@ def _solve_regularized(problem: Problem, factor: Factor, rhs: RightHandSide) -> 
     flat = jnp.concatenate([nodes.reshape(-1, columns), *parts])
     v = dense.solve(factor.condensed, flat)
     y, cells, start = v[: n * ny].reshape(n, ny, columns), [], n * ny
-    for group, f, r, offset in zip(problem.groups, factor.cells, rhs.cells, offsets, strict=True):
+    for group, f, r, offset in zip(
+        problem.groups, factor.system.cells, rhs.cells, offsets, strict=True
+    ):
         m, nx, _ = r.local.shape
         dx = v[start : start + m * nx].reshape(m, nx, columns)
         dv = _cell_directions(group, y, dx)

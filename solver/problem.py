@@ -127,7 +127,7 @@ class Problem:
     @property
     def data(self) -> tuple:
         """The parameters of all rows, as one pytree."""
-        return self.node_data, tuple(group.data for group in self.groups)
+        return self.node_data, tuple(group.data for group in self.groups), self.node_scale
 
     def eased(self, easing: Float[Array, ""]) -> Problem:
         """The problem that the cells offer at `easing`."""
@@ -140,7 +140,7 @@ class Problem:
         """The same problem with other parameters."""
         pairs = zip(self.groups, data[1], strict=True)
         groups = tuple(replace(group, data=values) for group, values in pairs)
-        return replace(self, node_data=data[0], groups=groups)
+        return replace(self, node_data=data[0], groups=groups, node_scale=data[2])
 
 
 class Residual(NamedTuple):
