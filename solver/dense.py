@@ -6,15 +6,16 @@ it splits a program that could run as one kernel (see `fusion`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental.xla_metadata import set_xla_metadata
 from jaxtyping import Array, Float, Int
 
 LARGEST_SYSTEM = 32  # rows of a system that is factorised here
@@ -39,6 +40,23 @@ def loops_only() -> Iterator[None]:
 def in_kernel() -> bool:
     """Whether `loops_only` is in force."""
     return _in_kernel.get()
+
+
+def outlined(function: Callable) -> Callable:
+    """`function`, kept apart inside a kernel: one long function takes long to compile."""
+
+    def call(*args: Any) -> Any:
+        if not in_kernel():
+            return function(*args)
+
+        def inner(*args: Any) -> Any:
+            with set_xla_metadata(inlineable=None):
+                return function(*args)
+
+        with set_xla_metadata(inlineable="false"):
+            return jax.jit(inner)(*args)
+
+    return call
 
 
 def matmul(a: Float[Array, "*batch m k"], b: Float[Array, "*batch k n"]) -> Array:
@@ -68,6 +86,7 @@ class Factor(NamedTuple):
     permutation: Int[Array, " n"]
 
 
+@outlined
 def factorize(matrix: Float[Array, "n n"]) -> Factor:
     """LU factorisation with partial pivoting."""
     if not in_kernel() or len(matrix) > LARGEST_SYSTEM:
@@ -88,6 +107,7 @@ def factorize(matrix: Float[Array, "n n"]) -> Factor:
     return jax.lax.fori_loop(0, len(matrix), eliminate, Factor(matrix, rows))
 
 
+@outlined
 def solve(factor: Factor, rhs: Float[Array, "n columns"]) -> Float[Array, "n columns"]:
     """A^-1 rhs."""
     lu, n = factor.lu, len(factor.lu)

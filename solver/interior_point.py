@@ -100,8 +100,7 @@ def _polished(old: _Iterate, new: _Iterate, options: Options) -> _Iterate:
 
 def solve(problem: Problem, start: Variables, options: Options) -> Solution:
     """Find the point of the central path at `options.relaxation` from an interior start."""
-    first = _begin(problem, start, options, easing=0.0)
-    again = _begin(problem, start, options, easing=1.0)._replace(retried=jnp.asarray(True))
+    first, again = _beginnings(problem, start, options)
     assemble, advance = _halves(problem, start, options)
 
     def unfinished(it: _Iterate) -> Bool[Array, ""]:
@@ -140,11 +139,18 @@ def _halves(problem: Problem, start: Variables, options: Options) -> tuple[Calla
     return fused(assemble), fused(advance)
 
 
-def _begin(problem: Problem, start: Variables, options: Options, easing: float) -> _Iterate:
-    eased = jnp.asarray(easing, start.y.dtype)
-    measures = _measure(problem.eased(eased), start, options)
-    zero = jnp.zeros((), int)
-    return _Iterate(start, measures, zero, jnp.asarray(False), zero, eased, zero + options.polish)
+def _beginnings(problem: Problem, start: Variables, options: Options) -> tuple[_Iterate, _Iterate]:
+    """The first attempt, and the second, eased from its first step on."""
+
+    def begin(easing: Float[Array, ""]) -> _Iterate:
+        measures = _measure(problem.eased(easing), start, options)
+        zero = jnp.zeros((), int)
+        return _Iterate(start, measures, zero, easing > 0, zero, easing, zero + options.polish)
+
+    # `map`, not twice: the residual is compiled once.
+    both = jax.lax.map(begin, jnp.array([0, 1], start.y.dtype))
+    first, again = (jax.tree.map(lambda v, k=k: v[k], both) for k in (0, 1))
+    return first, again
 
 
 def _solution(problem: Problem, last: _Iterate, options: Options) -> Solution:

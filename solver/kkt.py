@@ -11,6 +11,7 @@ vanishes where faces touch.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -20,7 +21,7 @@ from jaxtyping import Array, Float
 
 from silico_py.solver import dense
 from silico_py.solver.cones import Scaling
-from silico_py.solver.dense import accumulate, matmul
+from silico_py.solver.dense import accumulate, matmul, outlined
 from silico_py.solver.problem import (
     CellGroup,
     CellJacobian,
@@ -86,7 +87,7 @@ def assemble(problem: Problem, w: Variables, easing: Float[Array, ""]) -> System
     cells, reduced = [], []
     for group, cell in zip(problem.groups, w.cells, strict=True):
         jacobian = group.derivative(w.y, cell, easing)
-        part = jax.vmap(lambda j, c, group=group: _condense(group, j, c))(jacobian, cell)
+        part = outlined(jax.vmap(partial(_condense, group)))(jacobian, cell)
         reduced.append(part.to_v - matmul(part.to_dual, part.dual_map))
         cells.append(part)
     return System(node_jacobian, tuple(cells), _assembled(problem, node_jacobian, reduced))
@@ -112,12 +113,20 @@ def newton_directions(
 
 def solve(problem: Problem, factor: Factor, rhs: RightHandSide) -> Variables:
     """Directions for each column of the right-hand sides; ds holds the linearised slack only."""
-    direction = _solve_regularized(problem, factor, rhs)
-    for _ in range(PASSES - 1):
+
+    def improve(_: Array, direction: Variables) -> Variables:
         defect = jax.tree.map(jnp.subtract, rhs, apply(problem, factor.system, direction))
         correction = _solve_regularized(problem, factor, defect)
-        direction = jax.tree.map(jnp.add, direction, correction)
-    return direction
+        return jax.tree.map(jnp.add, direction, correction)
+
+    cells = (
+        CellVariables(
+            jnp.zeros_like(cell.local), jnp.zeros_like(cell.product), jnp.zeros_like(cell.product)
+        )
+        for cell in rhs.cells
+    )
+    start = Variables(jnp.zeros_like(rhs.nodes), tuple(cells))
+    return jax.lax.fori_loop(0, PASSES, improve, start)
 
 
 def apply(problem: Problem, system: System, direction: Variables) -> RightHandSide:
@@ -262,7 +271,7 @@ def _solve_regularized(problem: Problem, factor: Factor, rhs: RightHandSide) -> 
     n, ny, columns = rhs.nodes.shape
     nodes, parts, offsets = rhs.nodes, [], []
     for group, f, r in zip(problem.groups, factor.system.cells, rhs.cells, strict=True):
-        offset = jax.vmap(lambda f, p, group=group: _dual_offset(group, f, p))(f, r.product)
+        offset = outlined(jax.vmap(partial(_dual_offset, group)))(f, r.product)
         forces, local = _split(group, nodes, matmul(f.to_dual, offset))
         nodes = nodes - forces
         parts.append((r.local - local).reshape(-1, columns))

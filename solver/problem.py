@@ -24,7 +24,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from silico_py.solver.cones import ProductCone
-from silico_py.solver.dense import accumulate
+from silico_py.solver.dense import accumulate, outlined
 
 
 class CellResidual(NamedTuple):
@@ -93,19 +93,21 @@ class CellGroup:
 
     def residual(self, y: Float[Array, "nodes ny"], cell: CellVariables) -> CellResidual:
         """Residual parts of all cells, the slack part without `- s`."""
-        return jax.vmap(self.function)(self.gather(y), cell.x, cell.dual, self.data)
+        run = outlined(jax.vmap(self.function))
+        return run(self.gather(y), cell.x, cell.dual, self.data)
 
     def derivative(
         self, y: Float[Array, "nodes ny"], cell: CellVariables, easing: Float[Array, ""]
     ) -> CellJacobian:
         """Derivative blocks of all cells."""
 
-        def one(y: Array, x: Array, z: Array, data: Any) -> CellJacobian:
+        def one(y: Array, x: Array, z: Array, data: Any, easing: Array) -> CellJacobian:
             if self.jacobian is None:
                 return forward_jacobian(self.function, y, x, z, data)
             return self.jacobian(y, x, z, data, easing)
 
-        return jax.vmap(one)(self.gather(y), cell.x, cell.dual, self.data)
+        run = outlined(jax.vmap(one, in_axes=(0, 0, 0, 0, None)))
+        return run(self.gather(y), cell.x, cell.dual, self.data, easing)
 
 
 @dataclass(frozen=True)
