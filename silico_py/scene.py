@@ -10,6 +10,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+from numpy.typing import ArrayLike
 
 from silico_py.body import IDENTITY, Body
 from silico_py.primitives import Bundle, ConvexShape, Shape, pytree_dataclass, static
@@ -73,8 +74,8 @@ class Scene:
         self,
         bodies: Iterable[Body],
         environment: Iterable[Shape | Fixture | tuple[Shape, Any, Any]] = (),
-        timestep: float = 0.01,
-        friction: float = 0.5,
+        timestep: ArrayLike = 0.01,
+        friction: ArrayLike = 0.5,
         gravity: Any = (0.0, 0.0, -9.81),
         exclude: Iterable[Iterable[str | int]] = (),
     ) -> None:
@@ -159,7 +160,7 @@ def _exclusions(
             case [str(first), str(second)] if first != second and {first, second} <= names:
                 yield frozenset((first, second))
             case [str(body), int() | np.integer() as k] if body in names and 0 <= k < len(pieces):
-                yield from (frozenset((body, piece)) for piece in pieces[k])
+                yield from (frozenset[str | int]((body, piece)) for piece in pieces[k])
             case _:
                 raise ValueError(
                     f"exclude: {pair} must name two different bodies of {sorted(names)}, or one "
@@ -178,11 +179,10 @@ def _fixtures(entry: Shape | Fixture | tuple[Shape, Any, Any]) -> list[Fixture]:
             f"got {entry!r}"
         )
     shape, position, orientation = entry
-    if not isinstance(shape, Bundle) and not shape.scaled:
-        pieces = [(shape, vector("position", position, 3), quaternions("orientation", orientation))]
-    else:
-        pieces = Bundle([(shape, position, orientation)]).pieces()
-    return [Fixture(*piece) for piece in pieces]
+    if isinstance(shape, ConvexShape) and not shape.scaled:
+        pose = vector("position", position, 3), quaternions("orientation", orientation)
+        return [Fixture(shape, *pose)]
+    return [Fixture(*piece) for piece in Bundle([(shape, position, orientation)]).pieces()]
 
 
 def _body_pairs(scene: Scene) -> Iterable[ContactPair]:

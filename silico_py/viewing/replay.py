@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from scipy.spatial.transform import Rotation
 
@@ -198,7 +199,8 @@ def _states(scene: Scene, trajectory: Any) -> State:
         raise ValueError(
             f"trajectory: expected what rollout returns, got {type(trajectory).__name__}"
         )
-    n, steps, rows = len(scene.bodies), None, {}
+    n, steps = len(scene.bodies), None
+    rows: dict[str, Any] = {}
     for field, width in STATE_WIDTHS.items():
         value = getattr(trajectory.state, field)
         rows[field] = _rows(f"trajectory.state.{field}", value, steps, n, width)
@@ -226,7 +228,7 @@ def _start(scene: Scene, after: State) -> tuple[np.ndarray, np.ndarray]:
 
     A step moves centre of mass and orientation by the velocities at its end, so they lead back.
     """
-    arm = np.stack([body.center_of_mass for body in scene.bodies])
+    arm = jnp.stack([body.center_of_mass for body in scene.bodies])
     spin, h = after.angular_velocity, float(scene.timestep)
     sweep = rotation.rotate(after.orientation, rotation.cross(spin, arm))
     center = after.position + rotation.rotate(after.orientation, arm)
