@@ -44,6 +44,11 @@ def static(default: Any = None) -> Any:
 
 @dataclass_transform(frozen_default=True)
 def pytree_dataclass(cls: T) -> T:
+    """`pytree` for a class without `__init__`: type checkers read one off the fields."""
+    return pytree(cls)
+
+
+def pytree(cls: T) -> T:
     """Make `cls` a frozen dataclass and a pytree whose leaves are its non-static fields.
 
     Unflattening does not run `__init__`: only what a user constructs is validated, so the
@@ -73,8 +78,8 @@ def pytree_dataclass(cls: T) -> T:
     return cls
 
 
-# A primitive is a pytree dataclass; the name says which.
-primitive = pytree_dataclass
+# A primitive is such a class; the name says which.
+primitive = pytree
 
 
 def assign(shape: Any, /, **values: Any) -> None:

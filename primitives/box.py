@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import jax.numpy as jnp
@@ -42,7 +43,7 @@ class Box(ConvexShape):
 
     cone: ClassVar[ProductCone] = ProductCone.orthant(6)
 
-    def __init__(self, half_extents: ArrayLike) -> None:
+    def __init__(self, half_extents: ArrayLike | Sequence[ArrayLike]) -> None:
         dtype = float_dtype(half_extents)
         assign(
             self,

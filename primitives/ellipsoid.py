@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import jax.numpy as jnp
@@ -42,7 +43,7 @@ class Ellipsoid(ConvexShape):
 
     cone: ClassVar[ProductCone] = ProductCone.second_order(4)
 
-    def __init__(self, radii: ArrayLike) -> None:
+    def __init__(self, radii: ArrayLike | Sequence[ArrayLike]) -> None:
         dtype = float_dtype(radii)
         assign(self, radii=parameter("radii", radii, (3,), dtype, positive=True))
 

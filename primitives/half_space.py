@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import jax.numpy as jnp
@@ -47,7 +48,7 @@ class HalfSpace(ConvexShape):
     scaled: ClassVar[bool] = False
     cone: ClassVar[ProductCone] = ProductCone.orthant(1)
 
-    def __init__(self, normal: ArrayLike, offset: ArrayLike) -> None:
+    def __init__(self, normal: ArrayLike | Sequence[ArrayLike], offset: ArrayLike) -> None:
         dtype = float_dtype(normal, offset)
         assign(
             self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -11,13 +11,13 @@ import numpy as np
 from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
-from silico_py.primitives import Bundle, ConvexShape, Shape, pytree_dataclass, static
+from silico_py.primitives import Bundle, ConvexShape, Shape, pytree, static
 from silico_py.validation import number, vector
 
 IDENTITY = (1.0, 0.0, 0.0, 0.0)
 
 
-@pytree_dataclass
+@pytree
 class Body:
     """A rigid body made of one or more convex shapes.
 
@@ -50,6 +50,7 @@ class Body:
     stiffness: Float[Array, "6"]
     name: str = static()
     quasi_dynamic: bool = static()
+    __dataclass_fields__: ClassVar[dict[str, Any]]
 
     def __init__(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator
 from itertools import accumulate, chain, pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
 from silico_py.body import IDENTITY, Body
-from silico_py.primitives import Bundle, ConvexShape, Shape, pytree_dataclass, static
+from silico_py.primitives import Bundle, ConvexShape, Shape, pytree, pytree_dataclass, static
 from silico_py.validation import number, quaternions, vector
 
 
@@ -43,7 +43,7 @@ class Fixture:
     orientation: Float[Array, "4"]
 
 
-@pytree_dataclass
+@pytree
 class Scene:
     """Bodies, the fixed environment, and the parameters of the time step.
 
@@ -69,6 +69,7 @@ class Scene:
     friction: Float[Array, ""]
     gravity: Float[Array, "3"]
     exclude: frozenset[frozenset[str | int]] = static()
+    __dataclass_fields__: ClassVar[dict[str, Any]]
 
     def __init__(
         self,

@@ -64,13 +64,13 @@ def benchmarks(tmp_path, monkeypatch):
     """A checkout whose benchmarks write down their arguments and end with exit code 1."""
     monkeypatch.setattr(cli, "CHECKOUT", tmp_path / "checkout")
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "benchmarks").mkdir()  # of another project, where the command is given
-    (tmp_path / "benchmarks" / "__main__.py").write_text("raise SystemExit('the wrong one')")
-    folder = tmp_path / "checkout" / "benchmarks"
-    folder.mkdir(parents=True)
-    (folder / "__main__.py").write_text(
-        "import sys; open('given', 'w').write(' '.join(sys.argv[1:])); sys.exit(1)"
-    )
+    note = "import sys; open('given', 'w').write(' '.join(sys.argv[1:])); sys.exit(1)"
+    # The second is of another project, in the folder where the command is given.
+    programs = {"checkout/benchmarks": note, "benchmarks": "raise SystemExit('the wrong one')"}
+    for folder, program in programs.items():
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "__init__.py").touch()
+        (tmp_path / folder / "__main__.py").write_text(program)
     return tmp_path
 
 

@@ -79,7 +79,7 @@ def timing(
     The states come from single-level runs of 1.5 s; compile time is not included.
     """
     states = _visited(experiment, steps, frequency, seed)
-    scene = dataclasses.replace(experiment.scene, timestep=jnp.asarray(1 / frequency))
+    scene = dataclasses.replace(experiment.scene, timestep=1 / frequency)
     compiled = {}
     for method in METHODS:
         options = SolverOptions(method=method, max_iterations=MAX_ITERATIONS, polish=0)
@@ -105,7 +105,7 @@ def _visited(experiment: Experiment, count: int, frequency: int, seed: int) -> S
     """States that single-level runs pass through, in a fixed random order."""
     horizon = round(1.5 * frequency)
     starts = experiment.starts(seed, -(-count // horizon))
-    scene = dataclasses.replace(experiment.scene, timestep=jnp.asarray(1 / frequency))
+    scene = dataclasses.replace(experiment.scene, timestep=1 / frequency)
     states = jax.jit(jax.vmap(lambda s: rollout(scene, s, horizon).state))(starts)
     order = np.random.default_rng(seed).permutation(states.position.shape[0] * horizon)[:count]
     return jax.tree.map(
