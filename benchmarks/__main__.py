@@ -14,6 +14,7 @@ from rich.console import Console
 import silico_py as sp
 from benchmarks import (
     collision_accuracy,
+    equal_accuracy,
     gap_gradient,
     grasp,
     peg,
@@ -22,6 +23,7 @@ from benchmarks import (
     robustness_pairs,
     speed,
     stacks,
+    throughput,
 )
 
 ALL = {
@@ -32,6 +34,8 @@ ALL = {
     "rest": rest.run,
     "collision_accuracy": collision_accuracy.run,
     "speed": speed.run,
+    "equal_accuracy": equal_accuracy.run,
+    "throughput": throughput.run,
     "grasp": grasp.run,
     "gap_gradient": gap_gradient.run,
 }

@@ -1,0 +1,2 @@
+def run(quick, console):
+    pass
