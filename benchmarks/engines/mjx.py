@@ -29,17 +29,8 @@ def stiff(model: mujoco.MjModel) -> None:
     model.opt.impratio = 1
 
 
-def stiff_with_margin(model: mujoco.MjModel) -> None:
-    """Stiff, and 1 mm early."""
-    mujoco_c.stiff_with_margin(model)
-    model.opt.impratio = 1
-
-
-SETTINGS = {
-    "stiff": (stiff, None),
-    "stiff, few": (stiff, FEW),
-    "stiff, few, margin": (stiff_with_margin, FEW),
-}
+# No margin: MJX's contacts with a plane do not begin early.
+SETTINGS = {"stiff": None, "stiff, few": FEW}
 
 
 class Engine:
@@ -48,17 +39,16 @@ class Engine:
     NAME: ClassVar[str] = "MJX"
     ABOUT: ClassVar[str] = (
         "Newton, elliptic cones, Euler, in lax.scan, double precision (as fast as single on a "
-        "CPU). stiff and margin: as MuJoCo C, but impratio 1. few: 4 iterations and 8 of the line "
+        "CPU). stiff: as MuJoCo C, but impratio 1. few: 4 iterations and 8 of the line "
         "search at most instead of 100 and 50"
     )
     SETTINGS: ClassVar[tuple[str, ...]] = tuple(SETTINGS)
 
     def __init__(self, scene: sp.Scene, state: sp.State, setting: str) -> None:
-        self.set_contacts, few = SETTINGS[setting]
         self.source = mujoco_c.load_scene(scene, state)
-        if few:
+        if few := SETTINGS[setting]:
             self.source.opt.iterations, self.source.opt.ls_iterations = few
-        self.set_contacts(self.source)
+        stiff(self.source)
         self.model, self.data = mjx.put_model(self.source), mjx.make_data(self.source)
 
     def path(self, state: sp.State, frequency: int, seconds: int) -> engines.Path:
@@ -86,13 +76,8 @@ class Engine:
     def _retimed(self, frequency: int) -> mjx.Model:
         """Changes arrays only, so that nothing is compiled again."""
         self.source.opt.timestep = 1 / frequency
-        self.set_contacts(self.source)
-        changed = {
-            "opt.timestep": self.source.opt.timestep,
-            "opt.impratio": self.source.opt.impratio,
-        }
-        for name in ("geom_solref", "geom_solimp", "geom_margin"):
-            changed[name] = getattr(self.source, name)
+        stiff(self.source)
+        changed = {"opt.timestep": 1 / frequency, "geom_solref": self.source.geom_solref}
         return self.model.tree_replace({name: jnp.array(v) for name, v in changed.items()})
 
     def _start(self, state: sp.State) -> tuple[jax.Array, jax.Array]:
@@ -118,7 +103,7 @@ def _chunk(model: mjx.Model, data: mjx.Data, qpos: jax.Array, qvel: jax.Array) -
 
 
 def stepper(scene: sp.Scene, states: sp.State, steps: int) -> engines.Program:
-    """`steps` steps of a batch of states, elliptic cones."""
+    """`steps` steps of a batch of states, elliptic cones, few iterations."""
     source = mujoco_c.load_scene(scene, engines.member(states, 0))
     source.opt.iterations, source.opt.ls_iterations = FEW
 
