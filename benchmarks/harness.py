@@ -226,6 +226,11 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def batch_of(member: Any) -> Any:
+    """A batch of one."""
+    return jax.tree.map(lambda v: v[None], member)
+
+
 def members(states: Any) -> list[Any]:
     """The members of a batch, each a pytree of its own."""
     count = len(jax.tree.leaves(states)[0])

@@ -128,7 +128,7 @@ def _gradient(scene: sp.Scene, state: sp.State) -> Any:
 def _mujoco(scene: sp.Scene, state: sp.State) -> tuple[Callable, Callable]:
     """A rollout of STEPS steps, and as many Jacobians by finite differences."""
     model = mujoco_c.load_scene(scene, state)
-    start = mujoco_c.physics(jax.tree.map(lambda v: v[None], state))
+    start = mujoco_c.physics(harness.batch_of(state))
     data = mujoco.MjData(model)
     worker = mujoco.rollout.Rollout(nthread=0)
     path, _ = worker.rollout(model, data, start, nstep=STEPS)

@@ -81,7 +81,7 @@ class Engine:
         return self.model.tree_replace({name: jnp.array(v) for name, v in changed.items()})
 
     def _start(self, state: sp.State) -> tuple[jax.Array, jax.Array]:
-        qpos, qvel = mujoco_c.coordinates(jax.tree.map(lambda v: v[None], state))
+        qpos, qvel = mujoco_c.coordinates(harness.batch_of(state))
         # Committed to a device as results are, else the second piece would compile again.
         return jax.device_put((qpos[0], qvel[0]), jax.devices()[0])
 

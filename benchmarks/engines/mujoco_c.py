@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar
 
-import jax
 import mujoco
 import mujoco.rollout
 import numpy as np
@@ -61,23 +60,19 @@ class Engine:
         self.worker = mujoco.rollout.Rollout(nthread=0)
 
     def path(self, state: sp.State, frequency: int, seconds: int) -> engines.Path:
-        model, states = self._model(frequency), jax.tree.map(lambda v: v[None], state)
-        return poses(model, self._rollout(model, states, frequency * seconds)[0])
+        return poses(self.model, self._rollout(harness.batch_of(state), frequency, seconds)()[0])
 
     def timed(
         self, states: sp.State, frequency: int, seconds: int
     ) -> tuple[Callable[[], Any], float]:
-        model = self._model(frequency)
-        return lambda: self._rollout(model, states, frequency * seconds), 0.0
+        return self._rollout(states, frequency, seconds), 0.0
 
-    def _model(self, frequency: int) -> mujoco.MjModel:
-        model = copy.copy(self.model)
+    def _rollout(self, states: sp.State, frequency: int, seconds: int) -> Callable[[], np.ndarray]:
+        model, starts = copy.copy(self.model), physics(states)
         model.opt.timestep = 1 / frequency
         self.set_contacts(model)
-        return model
-
-    def _rollout(self, model: mujoco.MjModel, states: sp.State, steps: int) -> np.ndarray:
-        return self.worker.rollout(model, mujoco.MjData(model), physics(states), nstep=steps)[0]
+        data, steps = mujoco.MjData(model), frequency * seconds
+        return lambda: self.worker.rollout(model, data, starts, nstep=steps)[0]
 
 
 def stepper(scene: sp.Scene, states: sp.State, steps: int) -> engines.Program:
@@ -91,8 +86,7 @@ def stepper(scene: sp.Scene, states: sp.State, steps: int) -> engines.Program:
         worker.rollout(model, data, starts, nstep=steps, state=paths)
         return paths
 
-    run()
-    memory = starts.nbytes + paths.nbytes + _memory(data)
+    memory = starts.nbytes + paths.nbytes + _memory(model, data, starts[0])
     return engines.Program(run, lambda: _finite(run()), memory, 0.0)
 
 
@@ -115,8 +109,7 @@ def linearizer(scene: sp.Scene, states: sp.State) -> engines.Program:
         list(pool.map(work, range(len(data))))
         return a
 
-    run()
-    memory = starts.nbytes + a.nbytes + b.nbytes + _memory(data)
+    memory = starts.nbytes + a.nbytes + b.nbytes + _memory(model, data, starts[0])
     return engines.Program(run, lambda: _finite(run()), memory, 0.0)
 
 
@@ -173,6 +166,8 @@ def _finite(rows: np.ndarray) -> float:
     return float(np.isfinite(rows).reshape(len(rows), -1).all(axis=1).mean())
 
 
-def _memory(data: list[mujoco.MjData]) -> int:
-    """What the threads have used of their own [bytes]."""
-    return sum(own.nbuffer + own.maxuse_arena for own in data)
+def _memory(model: mujoco.MjModel, data: list[mujoco.MjData], start: np.ndarray) -> int:
+    """What the threads use of their own, judged by one of them at one state [bytes]."""
+    mujoco.mj_setState(model, data[0], start, PHYSICS)
+    mujoco.mj_forward(model, data[0])
+    return len(data) * (data[0].nbuffer + data[0].maxuse_arena)
