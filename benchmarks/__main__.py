@@ -6,6 +6,7 @@ A bar that is not met is printed in red; the exit code is then 1.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 
 import jax
@@ -54,6 +55,8 @@ def main() -> int:
     ):
         if set(names) - set(known):
             parser.error(f"unknown {kind} {sorted(set(names) - set(known))}; known: {list(known)}")
+    # `throughput` runs others beside this process, and all of them share the GPU's memory.
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     # Relaxations down to 1e-10 need double precision.
     jax.config.update("jax_enable_x64", True)
     console, missed = Console(), []
