@@ -6,6 +6,7 @@ A bar that is not met is printed in red; the exit code is then 1.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 
 import jax
@@ -14,6 +15,7 @@ from rich.console import Console
 import silico_py as sp
 from benchmarks import (
     collision_accuracy,
+    equal_accuracy,
     gap_gradient,
     grasp,
     peg,
@@ -22,6 +24,7 @@ from benchmarks import (
     robustness_pairs,
     speed,
     stacks,
+    throughput,
 )
 
 ALL = {
@@ -32,6 +35,8 @@ ALL = {
     "rest": rest.run,
     "collision_accuracy": collision_accuracy.run,
     "speed": speed.run,
+    "equal_accuracy": equal_accuracy.run,
+    "throughput": throughput.run,
     "grasp": grasp.run,
     "gap_gradient": gap_gradient.run,
 }
@@ -50,6 +55,8 @@ def main() -> int:
     ):
         if set(names) - set(known):
             parser.error(f"unknown {kind} {sorted(set(names) - set(known))}; known: {list(known)}")
+    # `throughput` runs others beside this process, and all of them share the GPU's memory.
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     # Relaxations down to 1e-10 need double precision.
     jax.config.update("jax_enable_x64", True)
     console, missed = Console(), []

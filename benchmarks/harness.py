@@ -22,6 +22,7 @@ from rich.progress import track as rich_track
 import silico_py as sp
 
 FOLDER = Path("out/benchmarks")
+PEERS = ("mujoco", "mujoco-mjx", "drake")  # distributions whose versions are recorded
 SAMPLES = 8  # states kept of a run, evenly over it
 
 
@@ -191,11 +192,75 @@ def random_turns(rng: np.random.Generator, members: int) -> np.ndarray:
     return q / np.linalg.norm(q, axis=-1, keepdims=True)
 
 
+def retimed(scene: sp.Scene, timestep: float) -> sp.Scene:
+    """The scene with another time step [s]; programs compiled for the one serve the other."""
+    return dataclasses.replace(scene, timestep=jnp.asarray(timestep, scene.timestep.dtype))
+
+
 def compiled(function: Callable, *arguments: Any) -> tuple[Callable, float]:
     """The function compiled for these arguments, and the seconds that took."""
     start = time.perf_counter()
     ready = jax.jit(function).lower(*arguments).compile()
     return ready, time.perf_counter() - start
+
+
+def program_memory(program: Any) -> int:
+    """What a program from `compiled` takes: arguments, results and temporaries [bytes]."""
+    known = program.memory_analysis()
+    return known.argument_size_in_bytes + known.output_size_in_bytes + known.temp_size_in_bytes
+
+
+def free_memory() -> int | None:
+    """On the device that jax would use [bytes]; None where that is not told."""
+    told = jax.devices()[0].memory_stats()  # None on the CPU
+    if told and "bytes_limit" in told:
+        return told["bytes_limit"] - told["bytes_in_use"]
+    known = Path("/proc/meminfo")
+    lines = known.read_text().splitlines() if known.exists() else []
+    free = [int(line.split()[1]) for line in lines if line.startswith("MemAvailable")]
+    return 1024 * free[0] if free else None
+
+
+def cores() -> int:
+    """Processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def batch_of(member: Any) -> Any:
+    """A batch of one."""
+    return jax.tree.map(lambda v: v[None], member)
+
+
+def members(states: Any) -> list[Any]:
+    """The members of a batch, each a pytree of its own."""
+    count = len(jax.tree.leaves(states)[0])
+    return [jax.tree.map(lambda v, k=k: v[k], states) for k in range(count)]
+
+
+def divided(number: int, divisor: int) -> int:
+    """number / divisor.
+
+    Raises:
+        ValueError: when that is not whole.
+    """
+    quotient, rest = divmod(number, divisor)
+    if rest:
+        raise ValueError(f"number: expected a multiple of {divisor}, got {number}")
+    return quotient
+
+
+def alternate(functions: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
+    """Median seconds of a call of each, called in turn; the first round warms up.
+
+    In turn, so that what slows the machine down for a while slows all of them down.
+    """
+    times: dict[str, list[float]] = {name: [] for name in functions}
+    for _ in range(repeats + 1):
+        for name, function in functions.items():
+            start = time.perf_counter()
+            jax.block_until_ready(function())
+            times[name].append(time.perf_counter() - start)
+    return {name: statistics.median(values[1:]) for name, values in times.items()}
 
 
 def median_seconds(function: Callable, *arguments: Any, repeats: int = 5) -> tuple[Any, float]:
@@ -211,16 +276,24 @@ def median_seconds(function: Callable, *arguments: Any, repeats: int = 5) -> tup
 
 def about() -> dict[str, Any]:
     """The machine and the versions."""
-    names = ("jax", "jaxlib", "numpy", "silico-py")
+    names = ("jax", "jaxlib", "numpy", "silico-py", *PEERS)
     return {
         "python": platform.python_version(),
-        **{name: metadata.version(name) for name in names},
+        **{name: version(name) for name in names},
         "machine": platform.machine(),
         "processor": _processor(),
         "cores": os.cpu_count(),
         "devices": [device.device_kind for device in jax.devices()],
         "double precision": bool(jax.config.jax_enable_x64),
     }
+
+
+def version(name: str) -> str:
+    """Of an installed distribution."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "not installed"
 
 
 def _processor() -> str:

@@ -8,11 +8,7 @@ of stacked blocks are ours alone. Needs the extra `models`.
 
 from __future__ import annotations
 
-import statistics
-import tempfile
-import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -25,6 +21,7 @@ from rich.table import Table
 
 import silico_py as sp
 from benchmarks import harness
+from benchmarks.engines import mujoco_c
 
 SCENES: dict[str, Callable[[], tuple[sp.Scene, sp.State]]] = {
     "drop": lambda: sp.scenes.drop("box"),
@@ -76,7 +73,7 @@ def measure(scene: sp.Scene, state: sp.State, repeats: int) -> dict[str, float]:
         lambda s: sp.rollout(scene, s, GRADIENT_STEPS, OPTIONS).state, state
     )
     theirs, their_jacobian = _mujoco(scene, state)
-    times = _alternate(
+    times = _microseconds(
         {
             "step": (lambda: steps(state), STEPS),
             "MuJoCo step": (theirs, STEPS),
@@ -98,17 +95,13 @@ def measure(scene: sp.Scene, state: sp.State, repeats: int) -> dict[str, float]:
     }
 
 
-def _alternate(
+def _microseconds(
     functions: dict[str, tuple[Callable[[], Any], int]], repeats: int
 ) -> dict[str, float]:
-    """Median microseconds a step of each; the first round warms up."""
-    times: dict[str, list[float]] = {name: [] for name in functions}
-    for _ in range(repeats + 1):
-        for name, (function, steps) in functions.items():
-            start = time.perf_counter()
-            jax.block_until_ready(function())
-            times[name].append((time.perf_counter() - start) / steps * 1e6)
-    return {name: statistics.median(values[1:]) for name, values in times.items()}
+    """Median microseconds a step of each."""
+    calls = {name: function for name, (function, _) in functions.items()}
+    seconds = harness.alternate(calls, repeats)
+    return {name: seconds[name] / steps * 1e6 for name, (_, steps) in functions.items()}
 
 
 def _step_and_jacobian(scene: sp.Scene, states: sp.State) -> Any:
@@ -134,28 +127,20 @@ def _gradient(scene: sp.Scene, state: sp.State) -> Any:
 
 def _mujoco(scene: sp.Scene, state: sp.State) -> tuple[Callable, Callable]:
     """A rollout of STEPS steps, and as many Jacobians by finite differences."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "scene.xml"
-        sp.save_model(scene, state, path)
-        model = mujoco.MjModel.from_xml_path(str(path))
-    model.opt.solver, model.opt.cone = mujoco.mjtSolver.mjSOL_NEWTON, mujoco.mjtCone.mjCONE_ELLIPTIC
+    model = mujoco_c.load_scene(scene, state)
+    start = mujoco_c.physics(harness.batch_of(state))
     data = mujoco.MjData(model)
-    if model.nkey:
-        mujoco.mj_resetDataKeyframe(model, data, 0)
-    size = mujoco.mj_stateSize(model, mujoco.mjtState.mjSTATE_FULLPHYSICS)
-    start = np.zeros(size)
-    mujoco.mj_getState(model, data, start, mujoco.mjtState.mjSTATE_FULLPHYSICS)
     worker = mujoco.rollout.Rollout(nthread=0)
-    path, _ = worker.rollout(model, data, start[None], nstep=STEPS)
+    path, _ = worker.rollout(model, data, start, nstep=STEPS)
     visited = path[0].copy()
     a = np.zeros((2 * model.nv, 2 * model.nv))
 
     def steps() -> None:
-        worker.rollout(model, data, start[None], nstep=STEPS)
+        worker.rollout(model, data, start, nstep=STEPS)
 
     def jacobians() -> None:
         for point in visited:
-            mujoco.mj_setState(model, data, point, mujoco.mjtState.mjSTATE_FULLPHYSICS)
+            mujoco.mj_setState(model, data, point, mujoco_c.PHYSICS)
             mujoco.mjd_transitionFD(model, data, 1e-6, False, a, None, None, None)
 
     return steps, jacobians

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from abc import ABC, abstractmethod
 from typing import Any, ClassVar, NamedTuple, TypeVar, dataclass_transform
 
 import jax
@@ -43,13 +44,18 @@ def static(default: Any = None) -> Any:
 
 @dataclass_transform(frozen_default=True)
 def pytree_dataclass(cls: T) -> T:
+    """`pytree` for a class without `__init__`: type checkers read one off the fields."""
+    return pytree(cls)
+
+
+def pytree(cls: T) -> T:
     """Make `cls` a frozen dataclass and a pytree whose leaves are its non-static fields.
 
     Unflattening does not run `__init__`: only what a user constructs is validated, so the
     leaves of an unflattened shape may be tracers, batches or placeholders.
     """
     own_init = "__init__" in cls.__dict__
-    cls = dataclasses.dataclass(frozen=True, eq=False, repr=False, init=not own_init)(cls)
+    dataclasses.dataclass(frozen=True, eq=False, repr=False, init=not own_init)(cls)
     fields = dataclasses.fields(cls)
     leaves = tuple(f.name for f in fields if not f.metadata.get("static"))
     statics = tuple(f.name for f in fields if f.metadata.get("static"))
@@ -63,7 +69,7 @@ def pytree_dataclass(cls: T) -> T:
         return tuple(zip(keys, children, strict=True)), aux
 
     def unflatten(aux, children):
-        shape = object.__new__(cls)
+        shape: Any = object.__new__(cls)
         assign(shape, **dict(zip(leaves, children, strict=True)))
         assign(shape, **dict(zip(statics, aux, strict=True)))
         return shape
@@ -72,8 +78,8 @@ def pytree_dataclass(cls: T) -> T:
     return cls
 
 
-# A primitive is a pytree dataclass; the name says which.
-primitive = pytree_dataclass
+# A primitive is such a class; the name says which.
+primitive = pytree
 
 
 def assign(shape: Any, /, **values: Any) -> None:
@@ -185,6 +191,9 @@ def sign(x: Array) -> Array:
 class Shape:
     """Any primitive, convex or not."""
 
+    # What the decorator makes, for type checkers: `dataclasses.replace` takes shapes.
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
+
     @property
     def dtype(self) -> np.dtype:
         """Float dtype of the parameters."""
@@ -210,19 +219,52 @@ def _describe(value: Any) -> str:
     return f"{value.dtype}[{', '.join(map(str, value.shape))}]"
 
 
-class ConvexShape(Shape):
+class ConvexShape(Shape, ABC):
     """A convex set {x : slack(x, 1, eps) in cone for some eps}, in its own frame.
 
     The set scaled by alpha about `reference` is {x : slack(x, alpha, eps) in cone}. `slack`
     is affine in (x, alpha, eps) jointly, so jax.jacfwd of it is exact and constant.
 
-    Every convex primitive defines `cone`, `n_aux`, `slack`, `gauge`, `support`,
-    `mass_properties`, `surface_mesh` and `bounding_radius`; what follows here is shared.
+    Every convex primitive defines what is abstract here, and `n_aux` and `interior` where it has
+    auxiliaries; the rest is shared.
     """
 
     scaled: ClassVar[bool] = True
-    n_aux: ClassVar[int] = 0
-    cone: ClassVar[ProductCone]
+
+    @property
+    def n_aux(self) -> int:
+        """Number of auxiliaries eps."""
+        return 0
+
+    @property
+    @abstractmethod
+    def cone(self) -> ProductCone:
+        """The cone of the slack."""
+
+    @abstractmethod
+    def slack(self, x: Vector3, alpha: Scalar, eps: Float[Array, " n_aux"]) -> Float[Array, " dim"]:
+        """Lies in the cone, for some eps, where x lies in the shape scaled by alpha [m]."""
+
+    @abstractmethod
+    def gauge(self, x: Vector3) -> Scalar:
+        """The least alpha for which the scaled shape holds x."""
+
+    @abstractmethod
+    def support(self, direction: Vector3) -> Vector3:
+        """Furthest point along `direction` [m]."""
+
+    @abstractmethod
+    def mass_properties(self) -> MassProperties:
+        """Volume, centre of mass and inertia at unit density."""
+
+    @abstractmethod
+    def surface_mesh(self, resolution: int = 32) -> Mesh:
+        """Closed mesh of the surface: vertices (n, 3) [m], outward triangles (m, 3)."""
+
+    @property
+    @abstractmethod
+    def bounding_radius(self) -> Scalar:
+        """Radius of a ball about the frame's origin that holds the shape [m]."""
 
     @property
     def reference(self) -> Vector3:

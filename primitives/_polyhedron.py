@@ -81,20 +81,22 @@ def find_topology(A: np.ndarray, b: np.ndarray, tolerance: float) -> tuple[Topol
     size = np.max(np.linalg.norm(corners, axis=1))
     corners = corners + center
 
-    triples, vertices, active = [], [], []
+    triples: list[tuple[int, int, int]] = []
+    corner_points: list[np.ndarray] = []
+    active: list[set[int]] = []
     for corner in corners:
-        if any(np.linalg.norm(corner - v) <= 10 * tolerance * size for v in vertices):
+        if any(np.linalg.norm(corner - v) <= 10 * tolerance * size for v in corner_points):
             continue
         touching = np.flatnonzero(np.abs(A @ corner - b) <= 10 * tolerance * size)
         choices = list(combinations(touching.tolist(), 3))
         volumes = np.array([abs(np.linalg.det(A[list(c)])) for c in choices])
         # The first well-conditioned triple: stable under small changes of (A, b).
         triples.append(choices[int(np.argmax(volumes >= 0.5 * volumes.max()))])
-        vertices.append(corner)
+        corner_points.append(corner)
         active.append(set(touching.tolist()))
     order = sorted(range(len(triples)), key=lambda k: triples[k])
     triples = [triples[k] for k in order]
-    points = np.array([vertices[k] for k in order])
+    points = np.array([corner_points[k] for k in order])
     active = [active[k] for k in order]
 
     triangles, seen = [], set()
@@ -158,7 +160,7 @@ def planes_of_vertices(
     for equation, corner in zip(equations, hull.simplices, strict=True):
         a, b, c = known[corner]
         normal = np.cross(b - a, c - a)
-        area = np.linalg.norm(normal)
+        area = float(np.linalg.norm(normal))
         if normal @ equation[:3] < 0:
             corner = corner[[0, 2, 1]]
         for k, (other, best, _) in enumerate(chosen):
@@ -169,7 +171,7 @@ def planes_of_vertices(
         else:
             chosen.append((equation, area, corner))
     corners = np.array([corner for _, _, corner in chosen])
-    a, b, c = (points[corners[:, k]] for k in range(3))
-    normal = jnp.cross(b - a, c - a)
-    normal = normal / jnp.linalg.norm(normal, axis=-1, keepdims=True)
-    return normal, jnp.sum(normal * a, axis=-1)
+    first, second, third = (points[corners[:, k]] for k in range(3))
+    across = jnp.cross(second - first, third - first)
+    rows = across / jnp.linalg.norm(across, axis=-1, keepdims=True)
+    return rows, jnp.sum(rows * first, axis=-1)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+from numpy.typing import ArrayLike
 
 from silico_py.primitives._base import (
     ConvexShape,
@@ -41,11 +43,11 @@ class Box(ConvexShape):
 
     cone: ClassVar[ProductCone] = ProductCone.orthant(6)
 
-    def __post_init__(self) -> None:
-        dtype = float_dtype(self.half_extents)
+    def __init__(self, half_extents: ArrayLike | Sequence[ArrayLike]) -> None:
+        dtype = float_dtype(half_extents)
         assign(
             self,
-            half_extents=parameter("half_extents", self.half_extents, (3,), dtype, positive=True),
+            half_extents=parameter("half_extents", half_extents, (3,), dtype, positive=True),
         )
 
     def slack(self, x: Vector3, alpha: Scalar, eps: Float[Array, "0"]) -> Float[Array, "6"]:

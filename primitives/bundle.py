@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+from numpy.typing import ArrayLike
 
 from silico_py.primitives._base import (
     ConvexShape,
@@ -46,11 +47,12 @@ class Bundle(Shape):
     positions: Float[Array, "n 3"]
     orientations: Float[Array, "n 4"]
 
-    def __init__(self, pieces: Iterable[tuple[Shape, Array, Array]]) -> None:
+    def __init__(self, pieces: Iterable[tuple[Shape, ArrayLike, ArrayLike]]) -> None:
         pieces = list(pieces)
         if not pieces:
             raise ValueError("pieces: a bundle needs at least one piece")
-        shapes, positions, orientations = [], [], []
+        shapes: list[Shape] = []
+        positions, orientations = [], []
         for k, piece in enumerate(pieces):
             if not (isinstance(piece, (tuple, list)) and len(piece) == 3):
                 raise ValueError(f"pieces[{k}]: expected (shape, position, orientation)")
@@ -78,12 +80,13 @@ class Bundle(Shape):
 
     def pieces(self) -> list[tuple[ConvexShape, Vector3, Quaternion]]:
         """The convex pieces with their position and orientation in this frame, nesting undone."""
-        flat = []
+        flat: list[tuple[ConvexShape, Vector3, Quaternion]] = []
         for k, shape in enumerate(self.shapes):
             position, orientation = self.positions[k], self.orientations[k]
-            if not isinstance(shape, Bundle):
+            if isinstance(shape, ConvexShape):
                 flat.append((shape, position, orientation))
                 continue
+            assert isinstance(shape, Bundle)
             rotation = rotation_matrix(orientation)
             for inner, inner_position, inner_orientation in shape.pieces():
                 flat.append(
@@ -109,8 +112,8 @@ class Bundle(Shape):
         for shape, position, orientation in self.pieces():
             rotation = rotation_matrix(orientation)
             points.append(position + rotation @ shape.support(rotation.T @ direction))
-        points = jnp.stack(points)
-        return points[jnp.argmax(points @ direction)]
+        furthest = jnp.stack(points)
+        return furthest[jnp.argmax(furthest @ direction)]
 
     def mass_properties(self) -> MassProperties:
         """Sum of the pieces by the parallel-axis theorem, all of one density.

@@ -7,6 +7,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+from numpy.typing import ArrayLike
 
 from silico_py.primitives._base import (
     ConvexShape,
@@ -47,12 +48,12 @@ class Capsule(ConvexShape):
     cone: ClassVar[ProductCone] = ProductCone.orthant(2) + ProductCone.second_order(4)
     n_aux: ClassVar[int] = 1
 
-    def __post_init__(self) -> None:
-        dtype = float_dtype(self.radius, self.length)
+    def __init__(self, radius: ArrayLike, length: ArrayLike) -> None:
+        dtype = float_dtype(radius, length)
         assign(
             self,
-            radius=parameter("radius", self.radius, (), dtype, positive=True),
-            length=parameter("length", self.length, (), dtype, positive=True),
+            radius=parameter("radius", radius, (), dtype, positive=True),
+            length=parameter("length", length, (), dtype, positive=True),
         )
 
     def slack(self, x: Vector3, alpha: Scalar, eps: Float[Array, "1"]) -> Float[Array, "6"]:

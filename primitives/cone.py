@@ -7,6 +7,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+from numpy.typing import ArrayLike
 
 from silico_py.primitives._base import (
     ConvexShape,
@@ -48,12 +49,12 @@ class Cone(ConvexShape):
 
     cone: ClassVar[ProductCone] = ProductCone.orthant(1) + ProductCone.second_order(3)
 
-    def __post_init__(self) -> None:
-        dtype = float_dtype(self.radius, self.height)
+    def __init__(self, radius: ArrayLike, height: ArrayLike) -> None:
+        dtype = float_dtype(radius, height)
         assign(
             self,
-            radius=parameter("radius", self.radius, (), dtype, positive=True),
-            height=parameter("height", self.height, (), dtype, positive=True),
+            radius=parameter("radius", radius, (), dtype, positive=True),
+            height=parameter("height", height, (), dtype, positive=True),
         )
 
     @property

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+from numpy.typing import ArrayLike
 
 from silico_py.primitives._base import (
     ConvexShape,
@@ -41,9 +43,9 @@ class Ellipsoid(ConvexShape):
 
     cone: ClassVar[ProductCone] = ProductCone.second_order(4)
 
-    def __post_init__(self) -> None:
-        dtype = float_dtype(self.radii)
-        assign(self, radii=parameter("radii", self.radii, (3,), dtype, positive=True))
+    def __init__(self, radii: ArrayLike | Sequence[ArrayLike]) -> None:
+        dtype = float_dtype(radii)
+        assign(self, radii=parameter("radii", radii, (3,), dtype, positive=True))
 
     def slack(self, x: Vector3, alpha: Scalar, eps: Float[Array, "0"]) -> Float[Array, "4"]:
         """rbar (alpha, x / radii), with rbar the mean radius: slacks are lengths."""

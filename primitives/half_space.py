@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+from numpy.typing import ArrayLike
 
 from silico_py.primitives._base import (
     ConvexShape,
@@ -46,12 +48,12 @@ class HalfSpace(ConvexShape):
     scaled: ClassVar[bool] = False
     cone: ClassVar[ProductCone] = ProductCone.orthant(1)
 
-    def __post_init__(self) -> None:
-        dtype = float_dtype(self.normal, self.offset)
+    def __init__(self, normal: ArrayLike | Sequence[ArrayLike], offset: ArrayLike) -> None:
+        dtype = float_dtype(normal, offset)
         assign(
             self,
-            normal=unit("normal", self.normal, 3, dtype),
-            offset=parameter("offset", self.offset, (), dtype),
+            normal=unit("normal", normal, 3, dtype),
+            offset=parameter("offset", offset, (), dtype),
         )
 
     def slack(self, x: Vector3, alpha: Scalar, eps: Float[Array, "0"]) -> Float[Array, "1"]:

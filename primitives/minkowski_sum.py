@@ -47,19 +47,18 @@ class MinkowskiSum(ConvexShape):
     first: ConvexShape
     second: ConvexShape
 
-    def __post_init__(self) -> None:
-        for name in ("first", "second"):
-            shape = getattr(self, name)
+    def __init__(self, first: ConvexShape, second: ConvexShape) -> None:
+        for name, shape in (("first", first), ("second", second)):
             if not isinstance(shape, ConvexShape):
                 raise ValueError(f"{name}: expected a convex primitive, got {type(shape).__name__}")
             if not shape.scaled:
                 raise ValueError(f"{name}: a {type(shape).__name__} is unbounded; give a solid")
-        if self.first.dtype != self.second.dtype:
+        if first.dtype != second.dtype:
             raise ValueError(
-                f"second: has dtype {self.second.dtype}, first has {self.first.dtype}; "
+                f"second: has dtype {second.dtype}, first has {first.dtype}; "
                 "build both with one float dtype"
             )
-        assign(self, first=self.first, second=self.second)
+        assign(self, first=first, second=second)
 
     @property
     def cone(self) -> ProductCone:

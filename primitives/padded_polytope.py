@@ -7,6 +7,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+from numpy.typing import ArrayLike
 
 from silico_py.primitives._base import (
     ConvexShape,
@@ -50,7 +51,14 @@ class PaddedPolytope(ConvexShape):
 
     n_aux: ClassVar[int] = 3
 
-    def __init__(self, A=None, b=None, radius=None, *, core: Polytope | None = None) -> None:
+    def __init__(
+        self,
+        A: ArrayLike | None = None,
+        b: ArrayLike | None = None,
+        radius: ArrayLike | None = None,
+        *,
+        core: Polytope | None = None,
+    ) -> None:
         if core is None:
             if A is None or b is None:
                 raise ValueError("A, b: give both (or core, a Polytope)")

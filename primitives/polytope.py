@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+from numpy.typing import ArrayLike
 
 from silico_py.primitives._base import (
     ConvexShape,
@@ -63,43 +64,48 @@ class Polytope(ConvexShape):
 
     A: Float[Array, "m 3"]
     b: Float[Array, " m"]
-    reference: Float[Array, "3"] = None
-    topology: Topology | None = static()
+    # The value hides the property of the base class.
+    reference: Float[Array, "3"] = None  # type: ignore[assignment]
+    topology: Topology = static()
 
-    def __post_init__(self) -> None:
-        dtype = float_dtype(self.A, self.b)
-        A = parameter("A", self.A, (None, 3), dtype)
-        b = parameter("b", self.b, (A.shape[0],), dtype)
-        rows, offsets = concrete(self.A), concrete(self.b)
-        reference = self.reference
-        if reference is not None:
-            reference = parameter("reference", reference, (3,), dtype)
+    def __init__(
+        self,
+        A: ArrayLike,
+        b: ArrayLike,
+        reference: ArrayLike | None = None,
+        topology: Topology | None = None,
+    ) -> None:
+        dtype = float_dtype(A, b)
+        normals = parameter("A", A, (None, 3), dtype)
+        heights = parameter("b", b, (normals.shape[0],), dtype)
+        center = None if reference is None else parameter("reference", reference, (3,), dtype)
+        rows, offsets = concrete(A), concrete(b)
         if rows is not None and np.any(np.linalg.norm(np.asarray(rows, float), axis=1) == 0):
             zero = int(np.argmin(np.linalg.norm(np.asarray(rows, float), axis=1)))
             raise ValueError(f"A: row {zero} is zero; remove it")
-        norm = jnp.linalg.norm(A, axis=1)
-        A, b = A / norm[:, None], b / norm
+        norm = jnp.linalg.norm(normals, axis=1)
+        normals, heights = normals / norm[:, None], heights / norm
 
         if rows is None or offsets is None:
-            topology = self.topology or Topology.unknown(A.shape[0])
-            if reference is None:
-                reference = jnp.zeros(3, dtype)
+            topology = topology or Topology.unknown(normals.shape[0])
+            if center is None:
+                center = jnp.zeros(3, dtype)
         else:
             length = np.linalg.norm(np.asarray(rows, float), axis=1)
             rows, offsets = np.asarray(rows, float) / length[:, None], offsets / length
             topology, points = find_topology(rows, offsets, float(jnp.finfo(dtype).eps) ** 0.75)
-            if reference is None:
+            if center is None:
                 size = np.max(np.linalg.norm(points - points.mean(axis=0), axis=1))
-                reference = jnp.zeros(3, dtype)
+                center = jnp.zeros(3, dtype)
                 if np.min(offsets) < REFERENCE_MARGIN * size:
-                    reference = _centroid(vertices(A, b, topology, reference), topology)
-            known = concrete(reference)
+                    center = _centroid(vertices(normals, heights, topology, center), topology)
+            known = concrete(center)
             if known is not None and np.min(offsets - rows @ known) <= 0:
                 raise ValueError("reference: must lie strictly inside A x <= b; move it inside")
-        assign(self, A=A, b=b, reference=reference, topology=topology)
+        assign(self, A=normals, b=heights, reference=center, topology=topology)
 
     @classmethod
-    def from_vertices(cls, v: Float[Array, "k 3"]) -> Polytope:
+    def from_vertices(cls, v: ArrayLike) -> Polytope:
         """The convex hull of points (k, 3) [m]; points inside it are ignored.
 
         Coplanar facets are merged. A and b are differentiable functions of the points: each

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
+from numpy.typing import ArrayLike
 
 from silico_py.primitives._base import (
     ConvexShape,
@@ -41,9 +42,9 @@ class Sphere(ConvexShape):
 
     cone: ClassVar[ProductCone] = ProductCone.second_order(4)
 
-    def __post_init__(self) -> None:
-        dtype = float_dtype(self.radius)
-        assign(self, radius=parameter("radius", self.radius, (), dtype, positive=True))
+    def __init__(self, radius: ArrayLike) -> None:
+        dtype = float_dtype(radius)
+        assign(self, radius=parameter("radius", radius, (), dtype, positive=True))
 
     def slack(self, x: Vector3, alpha: Scalar, eps: Float[Array, "0"]) -> Float[Array, "4"]:
         """(alpha radius, x)."""

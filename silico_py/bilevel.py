@@ -33,7 +33,7 @@ START_GAP = 0.1  # smallest gap of the start
 COLLISION_ITERATIONS = 50
 
 
-def formulation(collision_relaxation: float) -> Formulation:
+def formulation(collision_relaxation: float | Array) -> Formulation:
     """The bilevel formulation with collision programs solved at `collision_relaxation`."""
     inner = collision_relaxation
     return Formulation(

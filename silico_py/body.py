@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+from numpy.typing import ArrayLike
 
-from silico_py.primitives import Bundle, ConvexShape, Shape, pytree_dataclass, static
+from silico_py.primitives import Bundle, ConvexShape, Shape, pytree, static
 from silico_py.validation import number, vector
 
 IDENTITY = (1.0, 0.0, 0.0, 0.0)
 
 
-@pytree_dataclass
+@pytree
 class Body:
     """A rigid body made of one or more convex shapes.
 
@@ -25,7 +26,8 @@ class Body:
 
     Args:
         name: used in messages and in the scene's `exclude` list.
-        shapes: each a primitive, or (primitive, position (3,) [m], orientation (4,) wxyz).
+        shapes: a primitive, or several, each a primitive or (primitive, position (3,) [m],
+            orientation (4,) wxyz).
         mass: [kg]; positive.
         inertia: (3, 3) about the centre of mass, in the body frame [kg m^2]; from the shapes
             at uniform density unless given.
@@ -48,31 +50,32 @@ class Body:
     stiffness: Float[Array, "6"]
     name: str = static()
     quasi_dynamic: bool = static()
+    __dataclass_fields__: ClassVar[dict[str, Any]]
 
     def __init__(
         self,
         name: str,
-        shapes: Iterable[Shape | tuple[Shape, Any, Any]],
-        mass: float,
+        shapes: Shape | Iterable[Shape | tuple[Shape, Any, Any]],
+        mass: ArrayLike,
         inertia: Any = None,
         center_of_mass: Any = None,
         stiffness: Any = None,
         quasi_dynamic: bool = False,
     ) -> None:
         geometry = Bundle([_placed(entry) for entry in _as_list(shapes)])
-        mass = number("mass", mass, positive=True)
+        total = number("mass", mass, positive=True)
         if inertia is None or center_of_mass is None:
             unit = geometry.mass_properties()
         if inertia is None:
-            inertia = mass * unit.inertia / unit.volume
+            inertia = total * unit.inertia / unit.volume
         if center_of_mass is None:
             center_of_mass = unit.center_of_mass
         values = {
             "geometry": geometry,
-            "mass": mass,
+            "mass": total,
             "inertia": _inertia(inertia),
             "center_of_mass": vector("center_of_mass", center_of_mass, 3),
-            "stiffness": _stiffness(stiffness, mass.dtype),
+            "stiffness": _stiffness(stiffness, total.dtype),
             "name": str(name),
             "quasi_dynamic": bool(quasi_dynamic),
         }

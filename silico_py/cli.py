@@ -1,10 +1,14 @@
-"""The command line: `silico run`, `view`, `scenes`, `export`, `study`, `plan`, `demo`.
+"""The command line: `silico run`, `view`, `scenes`, `export`, `study`, `plan`, `bench`, `demo`.
 
-Exit codes: 0 when every step converged, 1 when one did not, 2 for arguments that make no sense.
+Exit codes: 0 when every step converged, 1 when one did not (of `plan`, when the goal was not
+reached; of `bench`, when a bar was missed), 2 for arguments that make no sense.
 """
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -30,6 +34,7 @@ SCENES: dict[str, Callable[..., tuple[sp.Scene, sp.State]]] = {
     **{f"drop:{shape}": partial(sp.scenes.drop, shape) for shape in sp.scenes.SHAPES},
 }
 MODELS = (".xml", ".urdf", ".mjcf")
+CHECKOUT = Path(__file__).resolve().parents[1]  # where the package runs from its sources
 
 Name = Annotated[
     str, typer.Argument(help="A name that `silico scenes` lists, or an MJCF or URDF file.")
@@ -150,6 +155,28 @@ def plan(
         reached = plan_ready_scene(out, goal, seed)
     if not reached:
         raise typer.Exit(1)
+
+
+@app.command()
+def bench(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME", help="Which; all by default.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A taste in minutes.")] = False,
+) -> None:
+    """Run the benchmarks (needs a clone of the repository); results in out/benchmarks."""
+    if not (CHECKOUT / "benchmarks" / "__main__.py").is_file():
+        typer.echo(
+            "The benchmarks are in the repository and not in the installed package. Clone it, "
+            "then run `make bench` there, or `pip install --editable .` and `silico bench`.",
+            err=True,
+        )
+        raise typer.Exit(2)
+    # -P: a folder of that name where the command is given is not meant.
+    folders = [str(CHECKOUT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    command = [sys.executable, "-P", "-m", "benchmarks", *(names or ()), *["--quick"] * quick]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
+    raise typer.Exit(subprocess.run(command, env=environment, check=False).returncode)
 
 
 def _simulate(

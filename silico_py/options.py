@@ -6,6 +6,7 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array
 
 from silico_py import bilevel
 from silico_py.contact import Formulation
@@ -40,12 +41,12 @@ class SolverOptions:
     The relaxations are leaves of a pytree: changing them does not compile again.
     """
 
-    relaxation: float = 1e-6
-    gradient_relaxation: float | None = None
+    relaxation: float | Array = 1e-6
+    gradient_relaxation: float | Array | None = None
     max_iterations: int = static(30)
     polish: int = static(3)
     method: str = static("single-level")
-    collision_relaxation: float = 1e-6
+    collision_relaxation: float | Array = 1e-6
 
     def __post_init__(self) -> None:
         for name in RELAXATIONS:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator
+from itertools import accumulate, chain, pairwise
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
+from numpy.typing import ArrayLike
 
 from silico_py.body import IDENTITY, Body
-from silico_py.primitives import Bundle, ConvexShape, Shape, pytree_dataclass, static
+from silico_py.primitives import Bundle, ConvexShape, Shape, pytree, pytree_dataclass, static
 from silico_py.validation import number, quaternions, vector
 
 
@@ -40,7 +43,7 @@ class Fixture:
     orientation: Float[Array, "4"]
 
 
-@pytree_dataclass
+@pytree
 class Scene:
     """Bodies, the fixed environment, and the parameters of the time step.
 
@@ -51,10 +54,13 @@ class Scene:
         timestep: h [s].
         friction: Coulomb coefficient of every contact.
         gravity: (3,) world [m/s^2].
-        exclude: pairs of body names that never collide.
+        exclude: pairs that never collide: two names of bodies, or the name of a body and the
+            index of an entry of `environment` (of a bundle, all its pieces). The attribute of
+            that name holds indices into the scene's `environment`, where pieces are counted.
 
     Raises:
-        ValueError: for no bodies, repeated or unknown names, or a value out of range.
+        ValueError: for no bodies, repeated or unknown names, an index that the environment does
+            not have, or a value out of range.
     """
 
     bodies: tuple[Body, ...]
@@ -62,26 +68,28 @@ class Scene:
     timestep: Float[Array, ""]
     friction: Float[Array, ""]
     gravity: Float[Array, "3"]
-    exclude: frozenset[frozenset[str]] = static()
+    exclude: frozenset[frozenset[str | int]] = static()
+    __dataclass_fields__: ClassVar[dict[str, Any]]
 
     def __init__(
         self,
         bodies: Iterable[Body],
         environment: Iterable[Shape | Fixture | tuple[Shape, Any, Any]] = (),
-        timestep: float = 0.01,
-        friction: float = 0.5,
+        timestep: ArrayLike = 0.01,
+        friction: ArrayLike = 0.5,
         gravity: Any = (0.0, 0.0, -9.81),
-        exclude: Iterable[tuple[str, str]] = (),
+        exclude: Iterable[Iterable[str | int]] = (),
     ) -> None:
         bodies = tuple(bodies)
         names = _names(bodies)
+        fixtures = [_fixtures(entry) for entry in environment]
         values = {
             "bodies": bodies,
-            "environment": tuple(f for entry in environment for f in _fixtures(entry)),
+            "environment": tuple(chain.from_iterable(fixtures)),
             "timestep": number("timestep", timestep, positive=True),
             "friction": number("friction", friction, nonnegative=True),
             "gravity": vector("gravity", gravity, 3),
-            "exclude": frozenset(_excluded(pair, names) for pair in exclude),
+            "exclude": frozenset(_exclusions(exclude, names, [len(f) for f in fixtures])),
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
@@ -143,11 +151,22 @@ def _names(bodies: tuple[Body, ...]) -> set[str]:
     return names
 
 
-def _excluded(pair: tuple[str, str], names: set[str]) -> frozenset[str]:
-    unknown = set(pair) - names
-    if len(set(pair)) != 2 or unknown:
-        raise ValueError(f"exclude: {pair} must name two different bodies of {sorted(names)}")
-    return frozenset(pair)
+def _exclusions(
+    pairs: Iterable[Iterable[str | int]], names: set[str], counts: list[int]
+) -> Iterator[frozenset[str | int]]:
+    """Two names, or a name and a piece of the environment, whose entries have `counts` pieces."""
+    pieces = [range(*ends) for ends in pairwise(accumulate(counts, initial=0))]
+    for pair in pairs:
+        match sorted(pair, key=lambda end: not isinstance(end, str)):  # names first
+            case [str(first), str(second)] if first != second and {first, second} <= names:
+                yield frozenset((first, second))
+            case [str(body), int() | np.integer() as k] if body in names and 0 <= k < len(pieces):
+                yield from (frozenset[str | int]((body, piece)) for piece in pieces[k])
+            case _:
+                raise ValueError(
+                    f"exclude: {pair} must name two different bodies of {sorted(names)}, or one "
+                    f"and an index below {len(pieces)}, the entries of the environment"
+                )
 
 
 def _fixtures(entry: Shape | Fixture | tuple[Shape, Any, Any]) -> list[Fixture]:
@@ -161,11 +180,10 @@ def _fixtures(entry: Shape | Fixture | tuple[Shape, Any, Any]) -> list[Fixture]:
             f"got {entry!r}"
         )
     shape, position, orientation = entry
-    if not isinstance(shape, Bundle) and not shape.scaled:
-        pieces = [(shape, vector("position", position, 3), quaternions("orientation", orientation))]
-    else:
-        pieces = Bundle([(shape, position, orientation)]).pieces()
-    return [Fixture(*piece) for piece in pieces]
+    if isinstance(shape, ConvexShape) and not shape.scaled:
+        pose = vector("position", position, 3), quaternions("orientation", orientation)
+        return [Fixture(shape, *pose)]
+    return [Fixture(*piece) for piece in Bundle([(shape, position, orientation)]).pieces()]
 
 
 def _body_pairs(scene: Scene) -> Iterable[ContactPair]:
@@ -183,4 +201,5 @@ def _environment_pairs(scene: Scene) -> Iterable[ContactPair]:
     for i, body in enumerate(scene.bodies):
         for k in range(len(body.pieces)):
             for m in range(len(scene.environment)):
-                yield ContactPair(i, k, None, m)
+                if frozenset((body.name, m)) not in scene.exclude:
+                    yield ContactPair(i, k, None, m)

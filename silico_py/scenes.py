@@ -39,9 +39,8 @@ def floor() -> HalfSpace:
 
 def tilt(axis: int, angle: float) -> tuple[float, float, float, float]:
     """Quaternion of a rotation by `angle` [rad] about coordinate axis 0, 1 or 2."""
-    q = [math.cos(angle / 2), 0.0, 0.0, 0.0]
-    q[axis + 1] = math.sin(angle / 2)
-    return tuple(q)
+    x, y, z = (math.sin(angle / 2) * (axis == k) for k in range(3))
+    return math.cos(angle / 2), x, y, z
 
 
 def _oblique() -> Polytope:

@@ -53,7 +53,7 @@ def make_scene():
 
 
 def poses():
-    """The ball flies along x, the crate turns about its diagonal."""
+    """After each step: the ball flies along x, the crate turns about its diagonal."""
     time = np.linspace(0.0, 1.0, STEPS)
     position = np.zeros((STEPS, 2, 3))
     position[:, BALL, 0] = 2 * time
@@ -140,12 +140,31 @@ def test_contacts_are_those_of_the_scene(scene, replay):
     assert replay.pieces[2].body is None
 
 
-@pytest.mark.parametrize("frame", [0, 7])
+def test_first_frame_is_the_start():
+    """Of a body that turns about a centre of mass away from its origin, and of one that is hit."""
+    piece = (sp.Box((0.1, 0.1, 0.1)), (0.3, 0.0, 0.1), TURN)
+    bodies = [sp.Body("ball", sp.Sphere(0.1), mass=1.0), sp.Body("far", [piece], mass=2.0)]
+    scene = sp.Scene(bodies, [sp.scenes.floor()], timestep=0.02)
+    turned = np.array([[1.0, 0.0, 0.0, 0.0], [0.1, 0.7, -0.5, 0.5]])
+    state = scene.state(
+        position=[[2.0, 0.0, 0.1], [0.0, 0.0, 5.0]],
+        orientation=turned / np.linalg.norm(turned, axis=1, keepdims=True),
+        velocity=[[1.0, 0.0, -3.0], [0.0, 2.0, 0.0]],
+        angular_velocity=[[0.0, 0.0, 1.0], [4.0, -3.0, 2.0]],
+    )
+    replay = Replay.of(scene, simulate_converged(scene, state, 2))
+    assert replay.frames == 3 and replay.time(0) == 0.0
+    np.testing.assert_allclose(replay.position[0], state.position, atol=1e-12)
+    np.testing.assert_allclose(replay.orientation[0], state.orientation, atol=1e-12)
+    assert not len(replay.touching(0)) and len(replay.touching(1))
+
+
+@pytest.mark.parametrize("frame", [1, 8])
 def test_box_mesh_has_the_corners_of_the_box(replay, frame):
     position, orientation = poses()
     corners = np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)]) * HALF
     in_body = rotate(TURN, corners) + OFFSET
-    expected = rotate(orientation[frame, CRATE], in_body) + position[frame, CRATE]
+    expected = rotate(orientation[frame - 1, CRATE], in_body) + position[frame - 1, CRATE]
     (piece,) = (p for p in replay.pieces if p.body == CRATE)
     found = world_vertices(replay, piece, frame)
     distance = np.linalg.norm(found[:, None] - expected[None], axis=-1)
@@ -155,7 +174,7 @@ def test_box_mesh_has_the_corners_of_the_box(replay, frame):
 
 def test_sphere_mesh_lies_on_the_sphere_about_its_position(replay):
     points = world_vertices(replay, replay.pieces[BALL], 4)
-    distance = np.linalg.norm(points - poses()[0][4, BALL], axis=-1)
+    distance = np.linalg.norm(points - poses()[0][3, BALL], axis=-1)
     np.testing.assert_allclose(distance, RADIUS, atol=1e-12)
 
 
@@ -190,12 +209,12 @@ def test_level_planes_are_ground_and_steep_ones_are_walls():
 
 
 def test_force_arrows_start_at_the_point_and_are_in_proportion(replay):
-    (arrow,) = replay.arrows(0)
+    (arrow,) = replay.arrows(1)
     np.testing.assert_allclose(arrow[0], [0.1, 0.2, 0.3])
     np.testing.assert_allclose(arrow[1] - arrow[0], replay.arrow_scale * np.array([6.0, 0.0, 8.0]))
     typical = np.linalg.norm(arrow[1] - arrow[0]) / replay.radius
     assert 0.2 < typical < 0.8  # one impact of 1000 N must not shrink every other arrow
-    ball, crate, post = replay.arrows(5)
+    ball, crate, post = replay.arrows(6)
     lengths = [np.linalg.norm(tip - start) for start, tip in (ball, crate)]
     np.testing.assert_allclose(lengths[0] / lengths[1], 10 / 4)
     np.testing.assert_allclose(post[1] - post[0], [-replay.longest_arrow, 0, 0], atol=1e-12)
@@ -205,14 +224,14 @@ def test_forces_too_small_or_not_finite_are_not_drawn(scene, trajectory):
     force = trajectory.info.contacts.force.copy()
     force[:3, BALL_ON_FLOOR] = [[np.nan, 0, 0], [np.inf, 0, 0], [1e-6, 0, 0]]
     replay = Replay.of(scene, with_contacts(trajectory, force=force))
-    assert [len(replay.arrows(k)) for k in range(5)] == [0, 0, 0, 1, 1]
+    assert [len(replay.arrows(k)) for k in range(6)] == [0, 0, 0, 0, 1, 1]
 
 
 def test_weight_of_a_resting_ball_is_an_arrow_up_from_the_floor():
     scene, _ = sp.scenes.drop("sphere", timestep=0.02)
     state = scene.state(position=[[0.0, 0.0, 0.25]])
     replay = Replay.of(scene, simulate_converged(scene, state, 3))
-    ((start, tip),) = replay.arrows(2)
+    ((start, tip),) = replay.arrows(3)
     np.testing.assert_allclose(start, 0, atol=1e-4)
     np.testing.assert_allclose((tip - start) / replay.arrow_scale, [0, 0, 9.81], atol=1e-3)
 
@@ -220,7 +239,7 @@ def test_weight_of_a_resting_ball_is_an_arrow_up_from_the_floor():
 def test_box_of_the_motion_holds_every_vertex_of_every_frame(replay):
     moving = [piece for piece in replay.pieces if piece.body is not None]
     points = np.concatenate(
-        [world_vertices(replay, p, k) for p in moving for k in range(replay.steps)]
+        [world_vertices(replay, p, k) for p in moving for k in range(replay.frames)]
     )
     slack = 1e-9
     assert np.all(points >= replay.low - slack) and np.all(points <= replay.high + slack)
@@ -268,11 +287,11 @@ def test_failed_steps_and_states_that_are_not_finite_are_noted(scene, trajectory
     velocity[10, BALL] = np.inf
     broken = with_state(trajectory, position=position, velocity=velocity)
     replay = Replay.of(scene, with_info(broken, converged=converged, status=status))
-    assert sorted(replay.notes) == [3, 8, 9, 10, 11]
-    assert sp.Status.STALLED.message in replay.notes[3] and "step 4" in replay.notes[3]
-    assert "crate" in replay.notes[8] and "ball" not in replay.notes[8]
-    assert "crate" in replay.notes[10] and "ball" in replay.notes[10]
-    np.testing.assert_array_equal(replay.visible[:, CRATE], np.arange(STEPS) < 8)
+    assert sorted(replay.notes) == [4, 9, 10, 11, 12]
+    assert sp.Status.STALLED.message in replay.notes[4] and "step 4" in replay.notes[4]
+    assert "crate" in replay.notes[9] and "ball" not in replay.notes[9]
+    assert "crate" in replay.notes[11] and "ball" in replay.notes[11]
+    np.testing.assert_array_equal(replay.visible[:, CRATE], np.arange(STEPS + 1) < 9)
     assert replay.visible[:, BALL].all()
     assert np.isfinite(replay.low).all() and np.isfinite(replay.high).all()
 
@@ -369,12 +388,12 @@ def test_viewer_serves_a_page(viewer):
 def test_viewer_moves_the_bodies(viewer):
     position, orientation = poses()
     node = viewer.server.scene.get_handle_by_name
-    for frame in (2, 7):
+    for frame in (3, 8):
         viewer.show(frame)
         for index, name in ((BALL, "ball"), (CRATE, "crate")):
-            np.testing.assert_allclose(node(f"/bodies/{name}").position, position[frame, index])
-            np.testing.assert_allclose(node(f"/bodies/{name}").wxyz, orientation[frame, index])
-    viewer.show(9)
+            np.testing.assert_allclose(node(f"/bodies/{name}").position, position[frame - 1, index])
+            np.testing.assert_allclose(node(f"/bodies/{name}").wxyz, orientation[frame - 1, index])
+    viewer.show(10)
     assert node("/bodies/ball").visible and not node("/bodies/crate").visible
 
 
@@ -382,22 +401,24 @@ def test_viewer_shows_contacts_and_environment(viewer, replay):
     node = viewer.server.scene.get_handle_by_name
     assert node("/environment/plane0") is not None
     np.testing.assert_allclose(node("/environment/fixture0").position, POST)
-    viewer.show(5)
-    np.testing.assert_allclose(node("/contacts/forces").points, replay.arrows(5), rtol=1e-6)
-    np.testing.assert_allclose(node("/contacts/points").points, replay.arrows(5)[:, 0], rtol=1e-6)
+    viewer.show(6)
+    np.testing.assert_allclose(node("/contacts/forces").points, replay.arrows(6), rtol=1e-6)
+    np.testing.assert_allclose(node("/contacts/points").points, replay.arrows(6)[:, 0], rtol=1e-6)
+    viewer.show(0)
+    assert not node("/contacts/forces").visible
 
 
 def test_viewer_scales_the_sets_of_touching_pairs(viewer, trajectory):
-    viewer.show(5)
+    viewer.show(6)
     viewer._scaled.value = True
     node = viewer.server.scene.get_handle_by_name
     crate, post = (node(f"/scaled/contact{CRATE_ON_POST}/piece{k}") for k in (1, 2))
     alpha = trajectory.info.contacts.alpha[5, CRATE_ON_POST]
     np.testing.assert_allclose([crate.scale, post.scale], alpha)
     position, orientation = poses()
-    middle = position[5, CRATE] + rotate(orientation[5, CRATE], OFFSET)
+    middle = position[5, CRATE] + rotate(orientation[5, CRATE], OFFSET)  # after step 6
     np.testing.assert_allclose(crate.position, middle, atol=1e-12)
-    viewer.show(6)
+    viewer.show(7)
     assert not crate.visible
     viewer._scaled.value = False
 
@@ -407,11 +428,11 @@ def test_viewer_plays_to_the_end_and_refuses_frames_beyond(viewer):
     viewer._speed.value = "5x"
     viewer.play()
     deadline = time.monotonic() + 20
-    while viewer.frame < STEPS - 1 and time.monotonic() < deadline:
+    while viewer.frame < STEPS and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert viewer.frame == STEPS - 1
+    assert viewer.frame == STEPS
     with pytest.raises(ValueError, match="frame"):
-        viewer.show(STEPS)
+        viewer.show(STEPS + 1)
 
 
 # ---------------------------------------------------------------- the page in a browser
@@ -490,7 +511,7 @@ def blue(image):
 
 def test_page_draws_the_ball_where_it_is(page):
     start = blue(screenshot(page))
-    run(page, f"silico.show({STEPS - 1})")
+    run(page, f"silico.show({STEPS})")
     end = blue(screenshot(page))
     assert min(len(start[0]), len(end[0])) > 200
     # +x points to the right of the first view.
@@ -506,23 +527,24 @@ def test_scrubber_moves_the_bodies(page):
         scrubber, int(0.2 * scrubber.size["width"]), 0
     ).click().perform()
     frame = run(page, "silico.frame")
-    assert STEPS // 2 < frame < STEPS - 1
+    assert STEPS // 2 < frame < STEPS
     for body in (BALL, CRATE):
         drawn = run(page, f"silico.body({body})")
-        np.testing.assert_allclose(drawn["position"], position[frame, body], atol=1e-6)
-        np.testing.assert_allclose(drawn["orientation"], orientation[frame, body], atol=1e-6)
+        np.testing.assert_allclose(drawn["position"], position[frame - 1, body], atol=1e-6)
+        np.testing.assert_allclose(drawn["orientation"], orientation[frame - 1, body], atol=1e-6)
 
 
 def test_page_draws_force_arrows(page, replay):
-    run(page, "silico.show(5)")
-    np.testing.assert_allclose(run(page, "silico.arrows()"), replay.arrows(5), atol=1e-5)
+    assert run(page, "silico.arrows()") == []  # at the start nothing has acted yet
+    run(page, "silico.show(6)")
+    np.testing.assert_allclose(run(page, "silico.arrows()"), replay.arrows(6), atol=1e-5)
     page.find_element("id", "forces").click()
     assert run(page, "silico.arrows()") == []
     page.find_element("id", "forces").click()
 
 
 def test_page_scales_sets_by_alpha(page, trajectory):
-    run(page, "silico.show(5)")
+    run(page, "silico.show(6)")
     assert run(page, "silico.scaledSets()") == []
     page.find_element("id", "scaled").click()
     alpha = trajectory.info.contacts.alpha[5]
@@ -536,9 +558,9 @@ def test_page_scales_sets_by_alpha(page, trajectory):
 def test_page_says_loudly_what_went_wrong(page):
     banner = page.find_element("id", "banner")
     assert not banner.is_displayed()
-    run(page, "silico.show(3)")
+    run(page, "silico.show(4)")
     assert "step 4 did not converge" in banner.text
-    run(page, "silico.show(9)")
+    run(page, "silico.show(10)")
     assert "not finite: crate" in banner.text
     assert [run(page, f"silico.body({k}).visible") for k in (BALL, CRATE)] == [True, False]
     assert page.find_element("id", "failures").text == f"2 of {STEPS} steps failed"
@@ -548,9 +570,9 @@ def test_page_plays_to_the_end(page):
     page.execute_script("document.getElementById('speed').value = '5'")
     page.find_element("id", "play").click()
     deadline = time.monotonic() + 30
-    while run(page, "silico.frame") < STEPS - 1 and time.monotonic() < deadline:
+    while run(page, "silico.frame") < STEPS and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert run(page, "silico.frame") == STEPS - 1
+    assert run(page, "silico.frame") == STEPS
 
 
 def test_page_works_in_the_frame_of_a_notebook(browser, scene, trajectory, tmp_path):
@@ -560,7 +582,7 @@ def test_page_works_in_the_frame_of_a_notebook(browser, scene, trajectory, tmp_p
     browser.get(notebook.as_uri())
     browser.switch_to.frame(0)
     try:
-        assert run(browser, "silico.steps") == STEPS
+        assert run(browser, "silico.frames") == STEPS + 1
         assert len(blue(screenshot(browser))[0]) > 100
     finally:
         browser.switch_to.default_content()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import chain
+from itertools import chain, combinations, product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,12 +15,13 @@ SAME_FRICTION = 1e-9
 
 
 class Contacts(NamedTuple):
-    """Contact of a scene: everything touches but the excluded pairs of bodies.
+    """Contact of a scene: everything touches but the excluded pairs.
 
     Attributes:
         moving: geoms of each free body that have a contact bit, all if none has, by root body.
         fixed: geoms of the world that touch a free body.
         exclude: pairs of root bodies that never touch.
+        exclude_fixed: root bodies with fixed geoms that they never touch.
         friction: the one coefficient.
         elements: what does not fit into that.
     """
@@ -29,6 +29,7 @@ class Contacts(NamedTuple):
     moving: dict[int, list[int]]
     fixed: list[int]
     exclude: list[tuple[int, int]]
+    exclude_fixed: list[tuple[int, int]]
     friction: float
     elements: list[Element]
 
@@ -39,17 +40,11 @@ def contacts(model: Any, layout: Layout) -> Contacts:
     touch = _touching(model, layout, solid)
     moving = {root: _members(model, layout, solid, root) for root in layout.roots}
     fixed = [int(g) for g in np.flatnonzero(touch.any(axis=1) & (layout.of_geom == WORLD))]
-    exclude, elements = [], []
-    for i, first in enumerate(layout.roots):
-        for second in layout.roots[i + 1 :]:
-            block = touch[np.ix_(moving[first], moving[second])]
-            if not block.any():
-                exclude.append((first, second))
-            elif not block.all():
-                elements.append(_mixed_bodies(model, first, second))
-    elements += _mixed_fixtures(model, touch, fixed, [*chain(*moving.values())])
+    exclude, mixed_bodies = _body_exclusions(model, touch, moving)
+    exclude_fixed, mixed_fixtures = _fixture_exclusions(model, touch, moving, fixed)
     friction, differing = _friction(model, touch, [*chain(*moving.values())])
-    return Contacts(moving, fixed, exclude, friction, [*elements, *differing])
+    elements = [*mixed_bodies, *mixed_fixtures, *differing]
+    return Contacts(moving, fixed, exclude, exclude_fixed, friction, elements)
 
 
 def _convex(model: Any) -> np.ndarray:
@@ -78,19 +73,35 @@ def _touching(model: Any, layout: Layout, solid: np.ndarray) -> np.ndarray:
     return touch
 
 
-def _mixed_bodies(model: Any, first: int, second: int) -> Element:
-    names = [repr(body_name(model, body)) for body in (first, second)]
-    return Element("contact", "body", " and ".join(names), "only some of their geoms may touch")
+def _body_exclusions(
+    model: Any, touch: np.ndarray, moving: dict[int, list[int]]
+) -> tuple[list[tuple[int, int]], list[Element]]:
+    """Pairs of bodies that never touch, and those of which only some geoms do."""
+    exclude, mixed = [], []
+    for first, second in combinations(moving, 2):
+        block = touch[np.ix_(moving[first], moving[second])]
+        if not block.any():
+            exclude.append((first, second))
+        elif not block.all():
+            names = [repr(body_name(model, body)) for body in (first, second)]
+            remark = "only some of their geoms may touch"
+            mixed.append(Element("contact", "body", " and ".join(names), remark))
+    return exclude, mixed
 
 
-def _mixed_fixtures(
-    model: Any, touch: np.ndarray, fixed: Iterable[int], moving: list[int]
-) -> Iterator[Element]:
-    for g in fixed:
-        passing = [geom_label(model, m) for m in moving if not touch[g, m]]
-        if passing:
-            remark = f"may not touch geom {', '.join(passing)} but touches others"
-            yield Element("contact", "geom", geom_label(model, g), remark)
+def _fixture_exclusions(
+    model: Any, touch: np.ndarray, moving: dict[int, list[int]], fixed: list[int]
+) -> tuple[list[tuple[int, int]], list[Element]]:
+    """Bodies with geoms of the world that they never touch, or that only some geoms do."""
+    exclude, mixed = [], []
+    for (root, geoms), g in product(moving.items(), fixed):
+        passing = [geom_label(model, m) for m in geoms if not touch[g, m]]
+        if len(passing) == len(geoms):
+            exclude.append((root, g))
+        elif passing:
+            remark = f"may not touch geom {', '.join(passing)} but others of that body"
+            mixed.append(Element("contact", "geom", geom_label(model, g), remark))
+    return exclude, mixed
 
 
 def _friction(model: Any, touch: np.ndarray, geoms: list[int]) -> tuple[float, list[Element]]:

@@ -48,8 +48,9 @@ def load_model(
     Bodies with a free joint become bodies of the scene, with everything welded to them and
     with the mass and inertia that MuJoCo computes. Geoms that are fixed in the world become
     the environment. Geoms without contact bits are pictures and are left out. Time step,
-    gravity, friction and excluded pairs are the model's. A mesh collides as its convex hull,
-    as in MuJoCo. The root link of a URDF floats unless it is called `world`.
+    gravity and friction are the model's, and so are the pairs of bodies, or of a body and a
+    fixed geom, that never touch. A mesh collides as its convex hull, as in MuJoCo. The root link
+    of a URDF floats unless it is called `world`.
 
     A scene has one coefficient of friction. MuJoCo takes for each pair the larger of the two
     geoms' (or that of higher priority): the model is refused where the results differ.
@@ -133,8 +134,21 @@ def _scene(
         timestep=model.opt.timestep if timestep is None else timestep,
         friction=contact.friction,
         gravity=np.zeros(3) if weightless else model.opt.gravity,
-        exclude=[(body_name(model, i), body_name(model, j)) for i, j in contact.exclude],
+        exclude=_exclusions(model, contact, shapes),
     )
+
+
+def _exclusions(model: Any, contact: Contacts, shapes: Shapes) -> list[tuple[str, str | int]]:
+    """Pairs of names, and of names with entries of the environment; a geom may have several."""
+    entries = [geom for geom in contact.fixed for _ in shapes[geom]]
+    bodies = [(body_name(model, i), body_name(model, j)) for i, j in contact.exclude]
+    fixed = [
+        (body_name(model, root), k)
+        for root, geom in contact.exclude_fixed
+        for k, owner in enumerate(entries)
+        if owner == geom
+    ]
+    return [*bodies, *fixed]
 
 
 def _placed(data: Any, shapes: Shapes, frame: Pose) -> list[Placed]:

@@ -33,7 +33,8 @@ def save_model(scene: Scene, state: State, path: str | Path) -> None:
 
     Masses, inertias and poses are exact. Polytopes become meshes. Cones, padded polytopes
     and Minkowski sums become inscribed meshes; a comment in the file says which. The velocity
-    is in the keyframe `home`. MuJoCo's contacts are soft: its motion is close, not equal.
+    is in the keyframe `home`. A scene that excludes a piece of its environment gets a fixed body
+    for each piece: MuJoCo excludes bodies. Its contacts are soft: its motion is close, not equal.
 
     Args:
         scene: not batched.
@@ -47,13 +48,15 @@ def save_model(scene: Scene, state: State, path: str | Path) -> None:
     _check(scene, state)
     writer = _Writer()
     writer.settings(scene)
-    for fixture in scene.environment:
-        writer.geom(writer.world, fixture.shape, fixture.position, fixture.orientation)
+    names = _fixture_names(scene)
+    for index, fixture in enumerate(scene.environment):
+        parent = writer.fixed(names[index]) if names else writer.world
+        writer.geom(parent, fixture.shape, fixture.position, fixture.orientation)
     for body, position, orientation in zip(
         scene.bodies, state.position, state.orientation, strict=True
     ):
         writer.body(body, position, orientation)
-    writer.exclusions(scene.exclude)
+    writer.exclusions({str(names.get(end, end)) for end in pair} for pair in scene.exclude)
     writer.keyframe(state)
     writer.write(Path(path))
 
@@ -64,6 +67,16 @@ def _check(scene: Scene, state: State) -> None:
         raise ValueError(f"state: expected positions {expected}, got {state.position.shape}")
     if "world" in {body.name for body in scene.bodies}:
         raise ValueError("scene: MuJoCo keeps the name 'world' for itself; rename that body")
+
+
+def _fixture_names(scene: Scene) -> dict[str | int, str]:
+    """Names of fixed bodies for the pieces of the environment; none where one body does."""
+    if all(isinstance(end, str) for pair in scene.exclude for end in pair):
+        return {}
+    prefix = "fixture"
+    while any(body.name.startswith(prefix) for body in scene.bodies):
+        prefix += "_"
+    return {index: f"{prefix}{index}" for index in range(len(scene.environment))}
 
 
 class _Writer:
@@ -82,6 +95,9 @@ class _Writer:
         self.option.set("timestep", _numbers(scene.timestep))
         self.option.set("gravity", _numbers(scene.gravity))
         self.default.set("friction", _numbers([scene.friction, 0.005, 0.0001]))
+
+    def fixed(self, name: str) -> Element:
+        return SubElement(self.world, "body", name=name)
 
     def body(self, body: Body, position: Any, orientation: Any) -> None:
         element = SubElement(self.world, "body", name=body.name)
@@ -110,7 +126,7 @@ class _Writer:
         SubElement(self.asset, "mesh", name=name, vertex=_numbers(vertices), inertia="shell")
         return name
 
-    def exclusions(self, pairs: Iterable[frozenset[str]]) -> None:
+    def exclusions(self, pairs: Iterable[set[str]]) -> None:
         contact = SubElement(self.root, "contact")
         for first, second in sorted(sorted(pair) for pair in pairs):
             SubElement(contact, "exclude", body1=first, body2=second)

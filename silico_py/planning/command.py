@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TimeElapsedColumn
 from rich.table import Table
@@ -47,7 +48,7 @@ def plan_ready_scene(
         on_round = _reporter(progress, tolerance)
         plan = plan_grasp(scene, state, goal, seed, tolerance, on_round=on_round)
     path = folder / "grasp_plan.png"
-    picture.draw(scene, plan, goal, path)
+    picture.draw(scene, plan, np.asarray(goal), path)
     console.print(_table(plan, tolerance))
     console.print(f"wrote {path}")
     if not plan.reached:

@@ -56,7 +56,7 @@ def _touches(geometry: Bundle, points: np.ndarray, radius: float) -> np.ndarray:
     rim = np.stack([np.cos(angles), np.sin(angles)], axis=-1)
     rays = np.concatenate([radius * rim, radius / 2 * rim, np.zeros((1, 2))])
     ends = np.pad(points[:, None] + rays, ((0, 0), (0, 0), (0, 1)))
-    return np.asarray(_contains(geometry, ends)).any(axis=1)
+    return np.any(_contains(geometry, ends), axis=1)
 
 
 @jax.jit

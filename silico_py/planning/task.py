@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -34,7 +34,7 @@ class Task(NamedTuple):
     goal: planar.Pose
 
     @classmethod
-    def of(cls, scene: Scene, state: State, goal: object) -> Task:
+    def of(cls, scene: Scene, state: State, goal: Any) -> Task:
         """Read the task off a scene.
 
         Raises:

@@ -38,13 +38,15 @@ class Tree:
 
     nodes: list[Node] = field(default_factory=list)
     poses: Float[np.ndarray, "count 3"] = field(default_factory=lambda: np.zeros((0, 3)))
-    jacobians: Float[np.ndarray, "count 3 commands"] | None = None
+    jacobians: Float[np.ndarray, "count 3 commands"] = field(
+        default_factory=lambda: np.zeros((0, 3, 0))
+    )
 
     def add(self, node: Node, pose: Pose, jacobian: Float[np.ndarray, "3 commands"]) -> None:
         """Append a node."""
         self.nodes.append(node)
         self.poses = np.concatenate([self.poses, pose[None]])
-        old = jacobian[None][:0] if self.jacobians is None else self.jacobians
+        old = self.jacobians if len(self.jacobians) else jacobian[None][:0]
         self.jacobians = np.concatenate([old, jacobian[None]])
 
     def states(self, indices: np.ndarray) -> State:

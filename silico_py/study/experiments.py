@@ -83,9 +83,9 @@ def timing(
     compiled = {}
     for method in METHODS:
         options = SolverOptions(method=method, max_iterations=MAX_ITERATIONS, polish=0)
-        advance = jax.jit(lambda s, o=options: jax.lax.map(lambda x: step(scene, x, None, o), s))
+        steps_of = jax.jit(lambda s, o=options: jax.lax.map(lambda x: step(scene, x, None, o), s))
         first = jax.tree.map(lambda v: v[:CHUNK], states)
-        compiled[method] = advance.lower(first).compile()
+        compiled[method] = steps_of.lower(first).compile()
     times: dict[str, list[float]] = {method: [] for method in METHODS}
     for k in range(0, steps - CHUNK + 1, CHUNK):
         chunk = jax.tree.map(lambda v, k=k: v[k : k + CHUNK], states)

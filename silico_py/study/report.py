@@ -98,7 +98,7 @@ def histogram(times: dict[str, list[float]], ratio: float, path: Path) -> Path:
     FigureCanvasAgg(figure)
     axis = figure.subplots()
     both = np.concatenate(list(times.values()))
-    bins = np.geomspace(both.min(), both.max(), 60)
+    bins = np.geomspace(both.min(), both.max(), 60).tolist()
     for method, values in times.items():
         axis.hist(values, bins=bins, alpha=0.7, label=f"{method}, mean {np.mean(values):.0f} us")
     axis.set(xscale="log", xlabel="time of a step [us]", ylabel="chunks of 20 steps")

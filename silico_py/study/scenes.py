@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -26,6 +26,9 @@ class Experiment(NamedTuple):
 
     scene: Scene
     starts: Callable[[int, int], State]
+
+
+Columns = Sequence[np.ndarray] | np.ndarray  # one array of n numbers a coordinate
 
 
 def planar_polytope() -> Experiment:
@@ -106,6 +109,6 @@ def two_blocks() -> Experiment:
     return Experiment(scene, starts)
 
 
-def _states(position: tuple, quaternion: tuple, velocity: tuple, spin: tuple) -> State:
+def _states(position: Columns, quaternion: Columns, velocity: Columns, spin: Columns) -> State:
     parts = (position, quaternion, velocity, spin)
-    return State(*(jnp.asarray(np.stack(part, axis=-1))[:, None] for part in parts))
+    return State(*(jnp.asarray(np.moveaxis(np.asarray(part), 0, -1))[:, None] for part in parts))

@@ -48,8 +48,9 @@ class Page:
 def save_html(scene: Scene, trajectory: Trajectory, path: Path | str) -> Path:
     """Write a simulation as one HTML file that any browser opens, offline.
 
-    It plays, pauses and scrubs; shows contact points, force arrows and the shapes scaled by
-    alpha; and marks on its scrubber every step that did not converge or is not finite.
+    It plays, pauses and scrubs from the start to the last state; shows contact points, force
+    arrows and the shapes scaled by alpha; and marks on its scrubber every step that did not
+    converge or is not finite.
 
     Args:
         scene: the scene.
@@ -99,7 +100,7 @@ def _data(replay: Replay) -> dict[str, Any]:
     """The replay for `player.js`: numbers in lists where few, else in base64."""
     contacts = replay.contacts
     return {
-        "steps": replay.steps,
+        "frames": replay.frames,
         "timestep": replay.timestep,
         "names": replay.names,
         "colors": [replay.color(body) for body in range(len(replay.names))],
@@ -131,9 +132,9 @@ def _touching(replay: Replay) -> dict[str, str]:
 
     Only of those: of the thousands of pairs of a large scene, few touch.
     """
-    touching = [replay.touching(frame) for frame in range(replay.steps)]
+    touching = [replay.touching(frame) for frame in range(replay.frames)]
     count = [len(contacts) for contacts in touching]
-    frame, contact = np.repeat(np.arange(replay.steps), count), np.concatenate(touching)
+    frame, contact = np.repeat(np.arange(replay.frames), count), np.concatenate(touching)
     return {
         "start": _base64(np.cumsum([0, *count]), np.uint32),
         "contact": _base64(contact, np.uint32),

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from scipy.spatial.transform import Rotation
 
-from silico_py.scene import ContactPair, Scene
-from silico_py.simulate import Trajectory
+from silico_py import rotation
+from silico_py.scene import ContactPair, Scene, State
+from silico_py.simulate import ContactInfo, Info, Trajectory
 from silico_py.solver.status import Status
 from silico_py.viewing.meshes import Piece, Plane, body_pieces, fixtures
 
@@ -33,9 +36,9 @@ class ContactFrames(NamedTuple):
         names: of the two pieces.
         first: index of piece a.
         second: index of piece b; -1 for a half-space, which alpha does not scale.
-        alpha: (steps, contacts).
-        point: (steps, contacts, 3) world [m].
-        force: (steps, contacts, 3) on piece a, world [N].
+        alpha: (frames, contacts), NaN at the start.
+        point: (frames, contacts, 3) world [m].
+        force: (frames, contacts, 3) on piece a, world [N].
     """
 
     names: tuple[str, ...]
@@ -48,16 +51,16 @@ class ContactFrames(NamedTuple):
 
 @dataclass(frozen=True)
 class Replay:
-    """A finished simulation. Frame k shows the state after k + 1 steps.
+    """A finished simulation. Frame 0 shows the start, frame k the state after k steps.
 
     Attributes:
         names: of the bodies.
         pieces: meshes of bodies, then of fixtures.
         planes: half-spaces of the environment.
         timestep: [s].
-        position: (steps, n, 3) world [m].
-        orientation: (steps, n, 4) wxyz, body to world.
-        visible: (steps, n) whether the pose can be drawn; a pose that is not finite cannot.
+        position: (frames, n, 3) world [m].
+        orientation: (frames, n, 4) wxyz, body to world.
+        visible: (frames, n) whether the pose can be drawn; a pose that is not finite cannot.
         contacts: of every frame.
         notes: by frame, what went wrong there.
         low: (3,) corner of the box that holds the motion, world [m].
@@ -92,12 +95,14 @@ class Replay:
             ValueError: for something that is not a trajectory, is empty, is batched, belongs
                 to another scene, or holds no finite pose at all.
         """
-        poses = _poses(scene, trajectory)
+        states = _states(scene, trajectory)
+        poses = _poses(scene, states)
         bodies = tuple(body_pieces(scene))
         fixed = tuple(fixtures(scene))
         pieces = bodies + tuple(f for f in fixed if isinstance(f, Piece))
         low, high = _limits(pieces, *poses)
-        contacts = _contacts(scene, trajectory, pieces, fixed)
+        info, steps = trajectory.info, len(states.position)
+        contacts = _contacts(scene, steps, info.contacts, pieces, fixed)
         return cls(
             names=tuple(body.name for body in scene.bodies),
             pieces=pieces,
@@ -107,7 +112,7 @@ class Replay:
             orientation=poses[1],
             visible=poses[2],
             contacts=contacts,
-            notes=_notes(scene, trajectory),
+            notes=_notes(scene, states, info),
             low=low,
             high=high,
             up=_up(np.asarray(scene.gravity, float)),
@@ -115,8 +120,8 @@ class Replay:
         )
 
     @property
-    def steps(self) -> int:
-        """Number of frames."""
+    def frames(self) -> int:
+        """Number of frames, one more than of steps."""
         return len(self.position)
 
     @property
@@ -169,7 +174,7 @@ class Replay:
 
     def time(self, frame: int) -> float:
         """[s] from the start of the simulation."""
-        return (frame + 1) * self.timestep
+        return frame * self.timestep
 
     def touching(self, frame: int) -> np.ndarray:
         """(k,) contacts of a frame whose force is large enough to be drawn."""
@@ -188,24 +193,49 @@ class Replay:
         return np.stack([point, point + np.minimum(1, self.longest_arrow / length) * arrow], axis=1)
 
 
-def _poses(scene: Scene, trajectory: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Positions, orientations, and which of them can be drawn."""
+def _states(scene: Scene, trajectory: Any) -> State:
+    """The states after each step, checked, as numpy arrays."""
     if not isinstance(trajectory, Trajectory):
         raise ValueError(
             f"trajectory: expected what rollout returns, got {type(trajectory).__name__}"
         )
-    n = len(scene.bodies)
-    position = _rows("trajectory.state.position", trajectory.state.position, None, n, 3)
-    steps = len(position)
+    n, steps = len(scene.bodies), None
+    rows: dict[str, Any] = {}
+    for field, width in STATE_WIDTHS.items():
+        value = getattr(trajectory.state, field)
+        rows[field] = _rows(f"trajectory.state.{field}", value, steps, n, width)
+        steps = len(rows[field])
     if not steps:
         raise ValueError("trajectory: has no steps; nothing to show")
-    orientation = _rows("trajectory.state.orientation", trajectory.state.orientation, steps, n, 4)
+    return State(**rows)
+
+
+def _poses(scene: Scene, states: State) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Positions and orientations, the start first, and which of them can be drawn."""
+    start = _start(scene, jax.tree.map(lambda v: v[0], states))
+    position = np.concatenate([start[0][None], states.position])
+    orientation = np.concatenate([start[1][None], states.orientation])
     with np.errstate(invalid="ignore", over="ignore"):
         norm = np.linalg.norm(orientation, axis=-1)
         visible = np.isfinite(position).all(axis=-1) & (np.abs(norm - 1) < UNIT_TOLERANCE)
     if not visible.any():
         raise ValueError("trajectory: no body has a finite pose in any step; nothing to show")
     return position, orientation, visible
+
+
+def _start(scene: Scene, after: State) -> tuple[np.ndarray, np.ndarray]:
+    """Positions and orientations one step before a state.
+
+    A step moves centre of mass and orientation by the velocities at its end, so they lead back.
+    """
+    arm = jnp.stack([body.center_of_mass for body in scene.bodies])
+    spin, h = after.angular_velocity, float(scene.timestep)
+    sweep = rotation.rotate(after.orientation, rotation.cross(spin, arm))
+    center = after.position + rotation.rotate(after.orientation, arm)
+    center -= h * (after.velocity + sweep)
+    orientation = rotation.multiply(after.orientation, rotation.cayley(-h * spin))
+    position = center - rotation.rotate(orientation, arm)
+    return np.asarray(position, float), np.asarray(orientation, float)
 
 
 def _rows(name: str, value: Any, *shape: int | None) -> np.ndarray:
@@ -221,41 +251,41 @@ def _rows(name: str, value: Any, *shape: int | None) -> np.ndarray:
     return array
 
 
-def _notes(scene: Scene, trajectory: Trajectory) -> dict[int, str]:
+def _notes(scene: Scene, states: State, info: Info) -> dict[int, str]:
     """What went wrong, by frame."""
-    steps = len(trajectory.state.position)
-    converged = _rows("trajectory.info.converged", trajectory.info.converged, steps)
-    status = _rows("trajectory.info.status", trajectory.info.status, steps)
+    steps = len(states.position)
+    converged = _rows("trajectory.info.converged", info.converged, steps)
+    status = _rows("trajectory.info.status", info.status, steps)
     names = np.array([body.name for body in scene.bodies])
     finite = np.ones((steps, len(names)), bool)
-    for field, width in STATE_WIDTHS.items():
-        values = getattr(trajectory.state, field)
-        rows = _rows(f"trajectory.state.{field}", values, steps, len(names), width)
-        finite &= np.isfinite(rows).all(axis=-1)
+    for field in STATE_WIDTHS:
+        finite &= np.isfinite(getattr(states, field)).all(axis=-1)
     notes = {}
     for k in np.flatnonzero((converged == 0) | ~finite.all(axis=1)):
         said = [f"did not converge: {Status(int(status[k])).message}"] if not converged[k] else []
         if not finite[k].all():
             said.append(f"state not finite: {', '.join(names[~finite[k]])}")
-        notes[int(k)] = f"step {k + 1} " + "; ".join(said)
+        notes[int(k) + 1] = f"step {k + 1} " + "; ".join(said)
     return notes
 
 
 def _contacts(
-    scene: Scene, trajectory: Trajectory, pieces: tuple[Piece, ...], fixed: Fixed
+    scene: Scene, steps: int, found: ContactInfo, pieces: tuple[Piece, ...], fixed: Fixed
 ) -> ContactFrames:
     ends = [_ends(pair, pieces, fixed) for pair in scene.pairs]
-    steps, count = len(trajectory.state.position), len(ends)
     index = {id(piece): k for k, piece in enumerate(pieces)}
-    found = trajectory.info.contacts
-    prefix = "trajectory.info.contacts"
+
+    def frames(field: str, at_start: float, *shape: int) -> np.ndarray:
+        rows = _rows(f"trajectory.info.contacts.{field}", getattr(found, field), steps, *shape)
+        return np.concatenate([np.full_like(rows[:1], at_start), rows])
+
     return ContactFrames(
         tuple(f"{a.name} on {b.name}" for a, b in ends),
         np.array([index[id(a)] for a, _ in ends], int),
         np.array([index.get(id(b), -1) for _, b in ends], int),
-        _rows(f"{prefix}.alpha", found.alpha, steps, count),
-        _rows(f"{prefix}.point", found.point, steps, count, 3),
-        _rows(f"{prefix}.force", found.force, steps, count, 3),
+        frames("alpha", np.nan, len(ends)),
+        frames("point", 0.0, len(ends), 3),
+        frames("force", 0.0, len(ends), 3),
     )
 
 

@@ -94,8 +94,8 @@ class Viewer:
         Raises:
             ValueError: for a frame that does not exist.
         """
-        if not 0 <= frame < self.replay.steps:
-            raise ValueError(f"frame: must be in 0 ... {self.replay.steps - 1}, got {frame}")
+        if not 0 <= frame < self.replay.frames:
+            raise ValueError(f"frame: must be in 0 ... {self.replay.frames - 1}, got {frame}")
         with self._lock, self.server.atomic():
             self._frame = int(frame)
             self._slider.value = self._frame
@@ -103,7 +103,7 @@ class Viewer:
 
     def play(self) -> None:
         """Play from the current frame, or from the start if it is the last."""
-        if self._frame == self.replay.steps - 1:
+        if self._frame == self.replay.frames - 1:
             self.show(0)
         self._playing.set()
         self._button.label = "Pause"
@@ -143,7 +143,7 @@ class Viewer:
         self._banner = gui.add_markdown("")
         self._button = gui.add_button("Play")
         marks = tuple(sorted(replay.notes)[:MARKS])
-        self._slider = gui.add_slider("Step", 0, max(replay.steps - 1, 1), 1, 0, marks=marks)
+        self._slider = gui.add_slider("Step", 0, replay.frames - 1, 1, 0, marks=marks)
         self._speed = gui.add_dropdown("Speed", tuple(SPEEDS), initial_value="1x")
         self._points = gui.add_checkbox("Contact points", True)
         self._forces = gui.add_checkbox("Forces", True)
@@ -162,7 +162,7 @@ class Viewer:
 
     def _scrubbed(self, _: Any) -> None:
         with self._lock:
-            frame = min(int(self._slider.value), self.replay.steps - 1)
+            frame = min(int(self._slider.value), self.replay.frames - 1)
             # Equal when it was this viewer, not a person, that moved the slider.
             if frame != self._frame:
                 self.pause()
@@ -204,7 +204,7 @@ class Viewer:
             # A person may have paused while this thread waited.
             if not self._playing.is_set() or self._closed.is_set():
                 return
-            last = self.replay.steps - 1
+            last = self.replay.frames - 1
             if frame != self._frame:
                 self.show(min(frame, last))
             if self._frame == last:

@@ -1,5 +1,5 @@
 // Plays the replay that stands in the page. The only global it makes is
-//   silico.steps          number of frames
+//   silico.frames         number of frames, the start and one a step
 //   silico.frame          the frame shown
 //   silico.show(k)        show frame k and stop playing
 //   silico.body(i)        {position, orientation (w, x, y, z), visible} of body i as drawn
@@ -210,7 +210,7 @@ const silico = (() => {
   let frame = 0;
 
   function show(index) {
-    frame = Math.min(Math.max(Math.round(index), 0), data.steps - 1);
+    frame = Math.min(Math.max(Math.round(index), 0), data.frames - 1);
     bodies.forEach((group, body) => place(group, body));
     const touching = touchingContacts();
     showMarkers(touching);
@@ -281,8 +281,8 @@ const silico = (() => {
   }
 
   function showText(touching) {
-    const time = ((frame + 1) * data.timestep).toFixed(data.timestep < 0.01 ? 3 : 2);
-    element("clock").textContent = `${time} s  ·  ${frame + 1} / ${data.steps}`;
+    const time = (frame * data.timestep).toFixed(data.timestep < 0.01 ? 3 : 2);
+    element("clock").textContent = `${time} s  ·  ${frame} / ${data.frames - 1}`;
     element("scrubber").value = frame;
     const note = data.notes[frame];
     element("banner").hidden = !note;
@@ -353,7 +353,7 @@ const silico = (() => {
     pen.fillStyle = "#c0262d";
     const thumb = 16, room = canvas.width - thumb;
     for (const step of Object.keys(data.notes)) {
-      const x = thumb / 2 + (room * Number(step)) / Math.max(data.steps - 1, 1);
+      const x = thumb / 2 + (room * Number(step)) / Math.max(data.frames - 1, 1);
       pen.fillRect(x - 1, 0, 2, canvas.height);
     }
   }
@@ -366,7 +366,7 @@ const silico = (() => {
     playing = on;
     element("play").textContent = on ? "❚❚" : "▶";
     if (!on) return;
-    if (frame === data.steps - 1) show(0);
+    if (frame === data.frames - 1) show(0);
     clock = frame * data.timestep;
     last = performance.now();
     requestAnimationFrame(advance);
@@ -376,9 +376,9 @@ const silico = (() => {
     if (!playing) return;
     clock += Math.max(now - last, 0) / 1000 * Number(element("speed").value);
     last = now;
-    const next = Math.min(Math.floor(clock / data.timestep + 1e-6), data.steps - 1);
+    const next = Math.min(Math.floor(clock / data.timestep + 1e-6), data.frames - 1);
     if (next !== frame) show(next);
-    if (next === data.steps - 1) setPlaying(false);
+    if (next === data.frames - 1) setPlaying(false);
     else requestAnimationFrame(advance);
   }
 
@@ -411,7 +411,7 @@ const silico = (() => {
   function countFailures() {
     const failed = Object.keys(data.notes).length;
     element("failures").hidden = failed === 0;
-    element("failures").textContent = `${failed} of ${data.steps} steps failed`;
+    element("failures").textContent = `${failed} of ${data.frames - 1} steps failed`;
   }
 
   function listContacts() {
@@ -430,7 +430,7 @@ const silico = (() => {
   }
 
   function connect() {
-    element("scrubber").max = data.steps - 1;
+    element("scrubber").max = data.frames - 1;
     element("scrubber").addEventListener("input", (event) => jump(Number(event.target.value)));
     element("play").addEventListener("click", () => setPlaying(!playing));
     element("home").addEventListener("click", home);
@@ -455,7 +455,7 @@ const silico = (() => {
   show(0);
 
   return {
-    steps: data.steps,
+    frames: data.frames,
     get frame() { return frame; },
     show: jump,
     body(index) {

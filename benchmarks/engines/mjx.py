@@ -1,0 +1,163 @@
+"""MJX, MuJoCo on JAX."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+
+with contextlib.redirect_stdout(io.StringIO()):  # it prints what else could be installed
+    from mujoco import mjx
+
+import silico_py as sp
+from benchmarks import engines, harness
+from benchmarks.engines import mujoco_c
+
+CHUNK = 10  # steps of the one program that follows a path at every frequency
+FEW = (4, 8)  # iterations of the solver, and of its line search
+
+
+def stiff(model: mujoco.MjModel) -> None:
+    """As MuJoCo's, but impratio 1: with 10 and elliptic cones MJX throws a tower apart."""
+    mujoco_c.stiff(model)
+    model.opt.impratio = 1
+
+
+# No margin: MJX's contacts with a plane do not begin early.
+SETTINGS = {"stiff": None, "stiff, few": FEW}
+
+
+class Engine:
+    """One scene, stepped in `lax.scan`."""
+
+    NAME: ClassVar[str] = "MJX"
+    ABOUT: ClassVar[str] = (
+        "Newton, elliptic cones, Euler, in lax.scan, double precision (as fast as single on a "
+        "CPU). stiff: as MuJoCo C, but impratio 1. few: 4 iterations and 8 of the line "
+        "search at most instead of 100 and 50"
+    )
+    SETTINGS: ClassVar[tuple[str, ...]] = tuple(SETTINGS)
+
+    def __init__(self, scene: sp.Scene, state: sp.State, setting: str) -> None:
+        self.source = mujoco_c.load_scene(scene, state)
+        if few := SETTINGS[setting]:
+            self.source.opt.iterations, self.source.opt.ls_iterations = few
+        stiff(self.source)
+        self.model, self.data = mjx.put_model(self.source), mjx.make_data(self.source)
+
+    def path(self, state: sp.State, frequency: int, seconds: int) -> engines.Path:
+        model, start = self._retimed(frequency), self._start(state)
+        parts = []
+        for _ in range(harness.divided(frequency * seconds, CHUNK)):
+            part, start = _chunk(model, self.data, *start)
+            parts.append(np.asarray(part))
+        rows = np.concatenate(parts).reshape(frequency * seconds, -1, 7)
+        return engines.Path(rows[..., :3], rows[..., 3:])
+
+    def timed(
+        self, states: sp.State, frequency: int, seconds: int
+    ) -> tuple[Callable[[], Any], float]:
+        model = self._retimed(frequency)
+        starts = [self._start(state) for state in harness.members(states)]
+        program, compiling = harness.compiled(
+            lambda m, d, qpos, qvel: _advance(m, d, qpos, qvel, frequency * seconds)[0],
+            *(model, self.data, *starts[0]),
+        )
+        return lambda: [
+            jax.block_until_ready(program(model, self.data, *start)) for start in starts
+        ], compiling
+
+    def _retimed(self, frequency: int) -> mjx.Model:
+        """Changes arrays only, so that nothing is compiled again."""
+        self.source.opt.timestep = 1 / frequency
+        stiff(self.source)
+        changed = {"opt.timestep": 1 / frequency, "geom_solref": self.source.geom_solref}
+        return self.model.tree_replace({name: jnp.array(v) for name, v in changed.items()})
+
+    def _start(self, state: sp.State) -> tuple[jax.Array, jax.Array]:
+        qpos, qvel = mujoco_c.coordinates(harness.batch_of(state))
+        # Committed to a device as results are, else the second piece would compile again.
+        return jax.device_put((qpos[0], qvel[0]), jax.devices()[0])
+
+
+def _advance(model: mjx.Model, data: mjx.Data, qpos: Any, qvel: Any, steps: int) -> Any:
+    """Positions after each step, and the last positions and velocities."""
+
+    def advance(d: mjx.Data, _: None) -> tuple[mjx.Data, jax.Array]:
+        d = mjx.step(model, d)
+        return d, d.qpos
+
+    last, path = jax.lax.scan(advance, data.replace(qpos=qpos, qvel=qvel), length=steps)
+    return path, (last.qpos, last.qvel)
+
+
+@jax.jit
+def _chunk(model: mjx.Model, data: mjx.Data, qpos: jax.Array, qvel: jax.Array) -> Any:
+    return _advance(model, data, qpos, qvel, CHUNK)
+
+
+def stepper(scene: sp.Scene, states: sp.State, steps: int) -> engines.Program:
+    """`steps` steps of a batch of states, elliptic cones, few iterations."""
+    source = mujoco_c.load_scene(scene, engines.member(states, 0))
+    source.opt.iterations, source.opt.ls_iterations = FEW
+
+    def one(model: mjx.Model, data: mjx.Data, qpos: jax.Array, qvel: jax.Array) -> Any:
+        return _advance(model, data, qpos, qvel, steps)[1]
+
+    return _program(one, source, states)
+
+
+def linearizer(scene: sp.Scene, states: sp.State) -> engines.Program:
+    """One step of each of a batch of states, and its derivative by forward mode.
+
+    With pyramidal cones: through elliptic ones the derivative is NaN.
+    """
+    source = mujoco_c.load_scene(scene, engines.member(states, 0), driven=True)
+    source.opt.cone = mujoco.mjtCone.mjCONE_PYRAMIDAL
+
+    def one(model: mjx.Model, data: mjx.Data, qpos: jax.Array, qvel: jax.Array) -> Any:
+        def following(turn: jax.Array, v: jax.Array, ctrl: jax.Array) -> Any:
+            moved = data.replace(qpos=_moved(qpos, turn), qvel=v, ctrl=ctrl)
+            d = mjx.step(model, moved)
+            result = d.qpos, d.qvel
+            return result, result
+
+        zeros = jnp.zeros(model.nu, qvel.dtype)
+        both = jax.jacfwd(following, argnums=(0, 1, 2), has_aux=True)
+        return both(jnp.zeros_like(qvel), qvel, zeros)
+
+    return _program(one, source, states)
+
+
+def _moved(qpos: jax.Array, tangent: jax.Array) -> jax.Array:
+    """Poses (7n) moved by displacements and rotation vectors (6n), to first order."""
+    pose, by = qpos.reshape(-1, 7), tangent.reshape(-1, 6)
+    turned = jnp.concatenate([jnp.ones_like(by[:, :1]), by[:, 3:] / 2], axis=1)
+    orientation = jax.vmap(sp.rotation.multiply)(pose[:, 3:], turned)
+    return jnp.concatenate([pose[:, :3] + by[:, :3], orientation], axis=1).ravel()
+
+
+def _program(one: Callable, source: mujoco.MjModel, states: sp.State) -> engines.Program:
+    """In double precision on a CPU, where it is as fast; in single precision elsewhere."""
+    with jax.enable_x64(jax.default_backend() == "cpu"):
+        starts = map(jnp.asarray, mujoco_c.coordinates(states))
+        given = (mjx.put_model(source), mjx.make_data(source), *starts)
+        batch, compiling = harness.compiled(jax.vmap(one, in_axes=(None, None, 0, 0)), *given)
+
+    def finite() -> float:
+        leaves = jax.tree.leaves(batch(*given))
+        rows = [np.isfinite(leaf).reshape(len(leaf), -1).all(axis=1) for leaf in leaves]
+        return float(np.all(rows, axis=0).mean())
+
+    return engines.Program(
+        run=lambda: jax.block_until_ready(batch(*given)),
+        good=finite,
+        memory=harness.program_memory(batch),
+        compiling=compiling,
+    )

@@ -1,0 +1,83 @@
+"""silico_py itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import jax
+import numpy as np
+
+import silico_py as sp
+from benchmarks import engines, harness
+
+CHUNK = 10  # steps of the one program that follows a path at every frequency
+RELAXATIONS = {"relaxation 1e-4": 1e-4, "relaxation 1e-6": 1e-6}
+BATCH_OPTIONS = sp.SolverOptions(relaxation=1e-6, polish=0)
+
+
+class Engine:
+    """One scene, stepped by `sp.rollout`."""
+
+    NAME: ClassVar[str] = "silico_py"
+    ABOUT: ClassVar[str] = "polish 0; every step must converge"
+    SETTINGS: ClassVar[tuple[str, ...]] = tuple(RELAXATIONS)
+
+    def __init__(self, scene: sp.Scene, state: sp.State, setting: str) -> None:
+        self.scene = scene
+        self.options = sp.SolverOptions(relaxation=RELAXATIONS[setting], polish=0)
+
+    def path(self, state: sp.State, frequency: int, seconds: int) -> engines.Path:
+        scene, parts = harness.retimed(self.scene, 1 / frequency), []
+        for _ in range(harness.divided(frequency * seconds, CHUNK)):
+            part = sp.rollout(scene, state, CHUNK, self.options)
+            if not part.info.converged.all():
+                raise engines.SimulationError("a step did not converge")
+            parts.append(engines.Path(part.state.position, part.state.orientation))
+            state = jax.tree.map(lambda v: v[-1], part.state)
+        return jax.tree.map(lambda *v: np.concatenate(v), *parts)
+
+    def timed(
+        self, states: sp.State, frequency: int, seconds: int
+    ) -> tuple[Callable[[], Any], float]:
+        scene, starts = harness.retimed(self.scene, 1 / frequency), harness.members(states)
+
+        def simulate(scene: sp.Scene, state: sp.State, options: sp.SolverOptions) -> sp.State:
+            return sp.rollout(scene, state, frequency * seconds, options).state
+
+        program, compiling = harness.compiled(simulate, scene, starts[0], self.options)
+        return lambda: [
+            jax.block_until_ready(program(scene, start, self.options)) for start in starts
+        ], compiling
+
+
+def stepper(scene: sp.Scene, states: sp.State, steps: int) -> engines.Program:
+    """`steps` steps of a batch of states."""
+
+    def one(scene: sp.Scene, state: sp.State) -> Any:
+        trajectory = sp.rollout(scene, state, steps, BATCH_OPTIONS)
+        last = jax.tree.map(lambda v: v[-1], trajectory.state)
+        return last, trajectory.info.converged.all()
+
+    return _program(one, scene, states)
+
+
+def linearizer(scene: sp.Scene, states: sp.State) -> engines.Program:
+    """One step of each of a batch of states, and its A and B at the same relaxation."""
+
+    def one(scene: sp.Scene, state: sp.State) -> Any:
+        following, info = sp.step(scene, state, None, BATCH_OPTIONS)
+        matrices = sp.linearize(scene, state, None, BATCH_OPTIONS.relaxation, BATCH_OPTIONS)
+        return (following, matrices), info.converged
+
+    return _program(one, scene, states)
+
+
+def _program(one: Callable, scene: sp.Scene, states: sp.State) -> engines.Program:
+    batch, compiling = harness.compiled(jax.vmap(one, in_axes=(None, 0)), scene, states)
+    return engines.Program(
+        run=lambda: jax.block_until_ready(batch(scene, states)),
+        good=lambda: float(np.mean(batch(scene, states)[1])),
+        memory=harness.program_memory(batch),
+        compiling=compiling,
+    )

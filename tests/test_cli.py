@@ -1,0 +1,93 @@
+"""The command line: what it writes, what it says, and its exit codes."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import silico_py as sp
+from silico_py import cli
+
+
+def run(*arguments):
+    return CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
+
+
+def test_scenes_lists_every_scene():
+    result = run("scenes")
+    assert result.exit_code == 0
+    listed = [line.split()[0] for line in result.output.splitlines()]
+    assert listed == list(cli.SCENES) and "drop:cone" in listed
+
+
+def test_run_writes_numbers_a_picture_and_a_page_from_the_start(tmp_path):
+    page = tmp_path / "page.html"
+    result = run("run", "drop:sphere", "--steps", 3, "--out", tmp_path, "--html", page)
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "drop_sphere.png").is_file()
+    numbers = np.load(tmp_path / "drop_sphere.npz")
+    assert numbers["position"].shape == (3, 1, 3) and numbers["converged"].all()
+    replay = json.loads(re.search(r'id="replay">(.*?)</script>', page.read_text())[1])
+    assert replay["frames"] == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "teapot"], "no scene 'teapot'"),
+        (["run", "drop:sphere", "--frequency", "0"], "--frequency: must be positive"),
+        (["run", "drop:sphere", "--relaxation", "1e-20"], "relaxation"),
+        (["run", "nowhere.xml"], "no such model file"),
+        (["view", "drop:sphere", "--method", "magic"], "magic"),
+    ],
+)
+def test_bad_arguments_are_refused(arguments, message):
+    result = run(*arguments)
+    assert result.exit_code == 2
+    # The message stands in a box, broken into lines.
+    words = " ".join(re.sub("[│╭╮╰╯─]", " ", result.output).split())
+    assert message in words
+
+
+def test_export_writes_what_can_be_loaded(tmp_path):
+    pytest.importorskip("mujoco")
+    path = tmp_path / "stack.xml"
+    assert run("export", "stack", path).exit_code == 0
+    scene, _ = sp.load_model(path)
+    assert [body.name for body in scene.bodies] == [f"block{k}" for k in range(4)]
+
+
+@pytest.fixture
+def benchmarks(tmp_path, monkeypatch):
+    """A checkout whose benchmarks write down their arguments and end with exit code 1."""
+    monkeypatch.setattr(cli, "CHECKOUT", tmp_path / "checkout")
+    monkeypatch.chdir(tmp_path)
+    note = "import sys; open('given', 'w').write(' '.join(sys.argv[1:])); sys.exit(1)"
+    # The second is of another project, in the folder where the command is given.
+    programs = {"checkout/benchmarks": note, "benchmarks": "raise SystemExit('the wrong one')"}
+    for folder, program in programs.items():
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "__init__.py").touch()
+        (tmp_path / folder / "__main__.py").write_text(program)
+    return tmp_path
+
+
+def test_bench_runs_the_checkouts_benchmarks(benchmarks):
+    assert run("bench", "rest", "speed", "--quick").exit_code == 1
+    assert (benchmarks / "given").read_text() == "rest speed --quick"
+    assert run("bench").exit_code == 1
+    assert (benchmarks / "given").read_text() == ""
+
+
+def test_bench_finds_the_real_benchmarks(capfd):
+    assert run("bench", "no_such_benchmark").exit_code == 2
+    assert "unknown benchmarks ['no_such_benchmark']; known: [" in capfd.readouterr().err
+
+
+def test_bench_outside_a_checkout_says_what_to_do(tmp_path, monkeypatch):
+    monkeypatch.setattr(cli, "CHECKOUT", tmp_path)
+    result = run("bench")
+    assert result.exit_code == 2
+    assert "Clone it" in result.output and "make bench" in result.output

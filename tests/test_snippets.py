@@ -1,0 +1,60 @@
+"""The Python of the README and of docs/ runs as printed: a page is one program."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = {page.name: page for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]}
+LANGUAGES = {"python", "bash", "text", "xml"}
+# What a page says of its results.
+CLAIMS = {
+    "README.md": [
+        "trajectory.info.converged.all()",
+        "A.shape == (12, 12) and B.shape == (12, 6)",
+        "slope.shape == (1, 6)",
+    ],
+    "gradients.md": ["abs(slope / (-9.81 * 0.01) - 1) < 0.01", "A.shape == (3, 12, 12)"],
+    "index.md": ["Path('out/ball.html').is_file()"],
+    "models.md": [
+        "[body.name for body in scene.bodies] == ['crate'] and len(scene.environment) == 1",
+        "[body.name for body in robot.bodies] == ['base'] and len(robot.bodies[0].pieces) == 2",
+        "Path('scene.xml').is_file()",
+    ],
+}
+
+
+def blocks(page):
+    """(language, text) of every fenced block, which may be indented."""
+    return re.findall(r"^ *```(.*?)\n(.*?)^ *```$", page.read_text(), re.DOTALL | re.MULTILINE)
+
+
+def snippets(page):
+    return [text for language, text in blocks(page) if language == "python"]
+
+
+WITH_SNIPPETS = [name for name, page in PAGES.items() if snippets(page)]
+
+
+@pytest.mark.parametrize("name", WITH_SNIPPETS)
+def test_snippets_run(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # some write files
+    if name == "models.md":
+        pytest.importorskip("mujoco")
+    names = {}  # later snippets use what earlier ones made
+    for snippet in snippets(PAGES[name]):
+        exec(compile(snippet, name, "exec"), names)
+    for claim in CLAIMS.get(name, ()):
+        assert eval(claim, {**names, "Path": Path}), claim
+
+
+def test_pages_with_claims_have_snippets():
+    assert set(CLAIMS) <= set(WITH_SNIPPETS)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_blocks_name_their_language(name):
+    """A block of another name would not be run, and nobody would see that."""
+    unknown = {language for language, _ in blocks(PAGES[name])} - LANGUAGES
+    assert not unknown
