@@ -18,7 +18,7 @@ import numpy as np
 from jax.experimental.xla_metadata import set_xla_metadata
 from jaxtyping import Array, Float, Int
 
-LARGEST_SYSTEM = 32  # rows of a system that is factorised here
+LARGEST_SYSTEM = 20  # rows of a system that is factorised here; larger programs compile slowly
 LARGEST_SUBSTITUTION = 128  # rows of a factor that is substituted here
 MATERIALIZED = 4000  # products of a sum that is one loop nest
 UNROLLED = 4  # terms of a product that is written term by term

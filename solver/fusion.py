@@ -26,6 +26,7 @@ from silico_py.solver import dense
 
 ONE_KERNEL = {"xla_cpu_small_call": "true", "inlineable": "false"}
 LARGEST_ARRAY = 4000  # elements; larger sums and products go to libraries
+LARGEST_PROGRAM = 75_000  # operations; time to compile a kernel grows faster than they do
 LIBRARY_PRODUCT = 8  # rows or columns of a product that goes to a library
 LIBRARY = {"cholesky", "conv_general_dilated", "eig", "eigh", "fft", "ffi_call"}
 LIBRARY |= {"geqrf", "io_callback", "lu", "lu_pivots_to_permutation", "pure_callback", "schur"}
@@ -72,7 +73,8 @@ def _one_kernel(function: Callable, *args: Any) -> Any:
 
     with dense.loops_only():
         jaxpr, (_, shape) = jax.make_jaxpr(vector, return_shape=True)(flat)
-    if not all(_is_small_loop(equation) for equation in _equations(jaxpr.jaxpr)):
+    equations = list(_equations(jaxpr.jaxpr))
+    if len(equations) > LARGEST_PROGRAM or not all(map(_is_small_loop, equations)):
         return function(*args)
     out = _marked(lambda v: jaxpr_as_fun(jaxpr)(v)[0], flat)
     return _unravel(out, shape)

@@ -7,6 +7,7 @@ dw = -F_w^-1 F_theta dtheta. Derivatives of any order and mode follow from this 
 from __future__ import annotations
 
 import jax
+import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
@@ -68,13 +69,13 @@ def newton_inverse(problem: Problem, w: Variables, rhs: RightHandSide) -> Variab
 
     Slack rows are not part of `rhs`: their changes belong to the complementarity products.
     """
-    factor = kkt.factorize(problem, w)
+    factor = kkt.factorize(problem, w, jnp.zeros((), w.y.dtype))
     frozen = jax.lax.stop_gradient(factor)
     # One flat vector: transposition needs every part of the right-hand side to be linear.
     flat_rhs, unflatten = ravel_pytree(rhs)
 
     def matrix(d: Array) -> Array:
-        return ravel_pytree(kkt.apply(problem, factor.system, direction(d)))[0]
+        return ravel_pytree(kkt.apply(problem, factor, direction(d)))[0]
 
     def solve(_: object, b: Array) -> Array:
         found = kkt.solve(problem, frozen, unflatten(b))
@@ -87,7 +88,7 @@ def newton_inverse(problem: Problem, w: Variables, rhs: RightHandSide) -> Variab
     def direction(d: Array) -> Variables:
         nodes, cells = unflatten(d)
         cells = (CellVariables(c.local, c.product, c.product) for c in cells)
-        return kkt.with_slacks(problem, factor.system, Variables(nodes, tuple(cells)))
+        return kkt.with_slacks(problem, factor, Variables(nodes, tuple(cells)))
 
     found = jax.lax.custom_linear_solve(matrix, flat_rhs, solve, transposed)
     return direction(found)

@@ -13,7 +13,6 @@ from the same start, eased from the first step on.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -100,43 +99,28 @@ def _polished(old: _Iterate, new: _Iterate, options: Options) -> _Iterate:
 
 def solve(problem: Problem, start: Variables, options: Options) -> Solution:
     """Find the point of the central path at `options.relaxation` from an interior start."""
+
+    def search(data: tuple, start: Variables, options: Options) -> Solution:
+        return _search(problem.with_data(data), start, options)
+
+    run = fused(search) if kkt.size(start) <= dense.LARGEST_SYSTEM else search
+    return run(problem.data, start, options)
+
+
+def _search(problem: Problem, start: Variables, options: Options) -> Solution:
     first, again = _beginnings(problem, start, options)
-    assemble, advance = _halves(problem, start, options)
 
     def unfinished(it: _Iterate) -> Bool[Array, ""]:
         searching = ~_done(it, options) & (it.iterations < options.max_iterations)
         return searching | (_done(it, options) & (it.polishing > 0))
 
     def iterate(it: _Iterate) -> _Iterate:
-        system = assemble(problem.data, it)
-        return advance(problem.data, options, it, again, system, dense.factorize(system.matrix))
+        new = _newton_step(problem, it, options)
+        stalled = (new.short_steps >= PATIENCE) & ~new.retried & ~_done(new, options)
+        new = _where(stalled, again._replace(iterations=new.iterations), new)
+        return _polished(it, new, options)
 
     return _solution(problem, jax.lax.while_loop(unfinished, iterate, first), options)
-
-
-def _halves(problem: Problem, start: Variables, options: Options) -> tuple[Callable, Callable]:
-    """What an iteration does before and after the factorisation."""
-
-    def assemble(data: tuple, it: _Iterate) -> kkt.System:
-        eased = problem.with_data(data).eased(it.easing)
-        return kkt.assemble(eased, it.w, it.easing)
-
-    def advance(
-        data: tuple,
-        limits: Options,
-        it: _Iterate,
-        again: _Iterate,
-        system: kkt.System,
-        factor: dense.Factor,
-    ) -> _Iterate:
-        here = problem.with_data(data)
-        new = _newton_step(here, it, system, factor, limits)
-        stalled = (new.short_steps >= PATIENCE) & ~new.retried & ~_done(new, limits)
-        new = _where(stalled, again._replace(iterations=new.iterations), new)
-        return _polished(it, new, limits)
-
-    # Where the factorisation is a library's, a kernel before it and one behind.
-    return fused(assemble), fused(advance)
 
 
 def _beginnings(problem: Problem, start: Variables, options: Options) -> tuple[_Iterate, _Iterate]:
@@ -167,12 +151,10 @@ def _solution(problem: Problem, last: _Iterate, options: Options) -> Solution:
     return Solution(last.w, status, last.iterations, m.residual, m.complementarity)
 
 
-def _newton_step(
-    problem: Problem, it: _Iterate, system: kkt.System, factor: dense.Factor, options: Options
-) -> _Iterate:
+def _newton_step(problem: Problem, it: _Iterate, options: Options) -> _Iterate:
     w, rho = it.w, options.relaxation
-    eased = problem.eased(it.easing)
-    affine, centring = kkt.newton_directions(eased, w, it.measures.rows, system, factor)
+    eased, rows = problem.eased(it.easing), it.measures.rows
+    affine, centring = kkt.newton_directions(eased, w, rows, it.easing)
     step = _move(affine, centring, _target(problem, it, affine, rho))
     length = jnp.minimum(1, BOUNDARY * _boundary_step(problem, w, step))
     easing = jnp.where(length < SHORT_STEP, 1, DECAY * it.easing)

@@ -65,23 +65,21 @@ class CondensedCell(NamedTuple):
     dual: Float[Array, " dim"]
 
 
-class System(NamedTuple):
-    """The Newton matrix at one point: exact blocks, and the regularised matrix in (dy, dx)."""
+class Factor(NamedTuple):
+    """The Newton matrix at one point: exact blocks, and the condensed matrix factorised."""
 
     node_jacobian: Float[Array, "nodes ny ny"]
     cells: tuple[CondensedCell, ...]
-    matrix: Float[Array, "rows rows"]
-
-
-class Factor(NamedTuple):
-    """A Newton matrix with its factorisation."""
-
-    system: System
     condensed: dense.Factor
 
 
-def assemble(problem: Problem, w: Variables, easing: Float[Array, ""]) -> System:
-    """Differentiate at `w`, eliminate slacks and duals."""
+def size(w: Variables) -> int:
+    """Rows of the condensed matrix."""
+    return w.y.size + sum(cell.x.size for cell in w.cells)
+
+
+def factorize(problem: Problem, w: Variables, easing: Float[Array, ""]) -> Factor:
+    """Differentiate at `w`, eliminate slacks and duals, factorise the rest."""
     node_jacobian = jax.vmap(jax.jacfwd(problem.node_residual))(w.y, problem.node_data)
     node_jacobian = (1 + PROXIMAL * easing) * node_jacobian
     cells, reduced = [], []
@@ -90,23 +88,19 @@ def assemble(problem: Problem, w: Variables, easing: Float[Array, ""]) -> System
         part = outlined(jax.vmap(partial(_condense, group)))(jacobian, cell)
         reduced.append(part.to_v - matmul(part.to_dual, part.dual_map))
         cells.append(part)
-    return System(node_jacobian, tuple(cells), _assembled(problem, node_jacobian, reduced))
-
-
-def factorize(problem: Problem, w: Variables) -> Factor:
-    """The factorised Newton matrix of the problem itself."""
-    system = assemble(problem, w, jnp.zeros((), w.y.dtype))
-    return Factor(system, dense.factorize(system.matrix))
+    matrix = _assembled(problem, node_jacobian, reduced)
+    return Factor(node_jacobian, tuple(cells), dense.factorize(matrix))
 
 
 def newton_directions(
-    problem: Problem, w: Variables, rows: Residual, system: System, condensed: dense.Factor
+    problem: Problem, w: Variables, rows: Residual, easing: Float[Array, ""]
 ) -> tuple[Variables, Variables]:
     """The affine direction (target 0) and the direction of a unit of centring target.
 
     The Newton step towards s o z = t e is `affine + t * centring`.
     """
-    both = solve(problem, Factor(system, condensed), _right_hand_sides(problem, w, rows))
+    rhs = _right_hand_sides(problem, w, rows)
+    both = solve(problem, factorize(problem, w, easing), rhs)
     affine, centring = (jax.tree.map(lambda d, k=k: d[..., k], both) for k in (0, 1))
     return add_slack_rows(affine, rows), centring
 
@@ -115,7 +109,7 @@ def solve(problem: Problem, factor: Factor, rhs: RightHandSide) -> Variables:
     """Directions for each column of the right-hand sides; ds holds the linearised slack only."""
 
     def improve(_: Array, direction: Variables) -> Variables:
-        defect = jax.tree.map(jnp.subtract, rhs, apply(problem, factor.system, direction))
+        defect = jax.tree.map(jnp.subtract, rhs, apply(problem, factor, direction))
         correction = _solve_regularized(problem, factor, defect)
         return jax.tree.map(jnp.add, direction, correction)
 
@@ -129,11 +123,11 @@ def solve(problem: Problem, factor: Factor, rhs: RightHandSide) -> Variables:
     return jax.lax.fori_loop(0, PASSES, improve, start)
 
 
-def apply(problem: Problem, system: System, direction: Variables) -> RightHandSide:
+def apply(problem: Problem, factor: Factor, direction: Variables) -> RightHandSide:
     """The exact Newton matrix times `direction`, whose slacks follow from the rest."""
-    nodes = matmul(system.node_jacobian, direction.y)
+    nodes = matmul(factor.node_jacobian, direction.y)
     cells = []
-    for group, f, d in zip(problem.groups, system.cells, direction.cells, strict=True):
+    for group, f, d in zip(problem.groups, factor.cells, direction.cells, strict=True):
         v = _cell_directions(group, direction.y, d.x)
         forces, local = _split(group, nodes, matmul(f.to_v, v) + matmul(f.to_dual, d.dual))
         nodes = nodes + forces
@@ -141,10 +135,10 @@ def apply(problem: Problem, system: System, direction: Variables) -> RightHandSi
     return RightHandSide(nodes, tuple(cells))
 
 
-def with_slacks(problem: Problem, system: System, direction: Variables) -> Variables:
+def with_slacks(problem: Problem, factor: Factor, direction: Variables) -> Variables:
     """`direction` with the slack changes that its other parts cause."""
     cells = []
-    for group, f, d in zip(problem.groups, system.cells, direction.cells, strict=True):
+    for group, f, d in zip(problem.groups, factor.cells, direction.cells, strict=True):
         v = _cell_directions(group, direction.y, d.x)
         cells.append(d._replace(slack=_slack_direction(f, v, d.dual)))
     return direction._replace(cells=tuple(cells))
@@ -270,7 +264,7 @@ def _solve_regularized(problem: Problem, factor: Factor, rhs: RightHandSide) -> 
     """One pass through the factorisation, for right-hand sides without slack rows."""
     n, ny, columns = rhs.nodes.shape
     nodes, parts, offsets = rhs.nodes, [], []
-    for group, f, r in zip(problem.groups, factor.system.cells, rhs.cells, strict=True):
+    for group, f, r in zip(problem.groups, factor.cells, rhs.cells, strict=True):
         offset = outlined(jax.vmap(partial(_dual_offset, group)))(f, r.product)
         forces, local = _split(group, nodes, matmul(f.to_dual, offset))
         nodes = nodes - forces
@@ -279,9 +273,7 @@ def _solve_regularized(problem: Problem, factor: Factor, rhs: RightHandSide) -> 
     flat = jnp.concatenate([nodes.reshape(-1, columns), *parts])
     v = dense.solve(factor.condensed, flat)
     y, cells, start = v[: n * ny].reshape(n, ny, columns), [], n * ny
-    for group, f, r, offset in zip(
-        problem.groups, factor.system.cells, rhs.cells, offsets, strict=True
-    ):
+    for group, f, r, offset in zip(problem.groups, factor.cells, rhs.cells, offsets, strict=True):
         m, nx, _ = r.local.shape
         dx = v[start : start + m * nx].reshape(m, nx, columns)
         dv = _cell_directions(group, y, dx)
