@@ -29,7 +29,8 @@ from silico_py.simulate import (
     shift,
     split_control,
 )
-from silico_py.solver import Problem, Variables, newton_inverse
+from silico_py.solver import Problem, Variables, fused_if_small, newton_inverse
+from silico_py.solver.dense import accumulate, matmul
 from silico_py.solver.kkt import CellRightHandSide, RightHandSide
 
 
@@ -76,7 +77,11 @@ def _linearize(
     def advance(start: Variables, rho: Array) -> tuple[Variables, tuple[Array, Array]]:
         problem, _, _ = assemble(scene, motions, rho, formulation)
         point = search(problem, start, rho, options).variables
-        return point, _derivative(problem, point, bodies, formulation)
+
+        def derivative(data: tuple, point: Variables, bodies: Inputs) -> tuple[Array, Array]:
+            return _derivative(problem.with_data(data), point, bodies, formulation)
+
+        return point, fused_if_small(derivative, point)(problem.data, point, bodies)
 
     _, start, _ = assemble(scene, motions, relaxations[0], formulation)
     return jax.lax.scan(advance, start, relaxations)[1]
@@ -143,8 +148,7 @@ class Inputs(NamedTuple):
     def pose_derivative(self) -> Float[Array, "6 18"]:
         """Of one body: centre of mass and rotation vector in the world, by its inputs."""
         position = jax.jacfwd(lambda u: self.changed(u).position)(self.zero)
-        turn = jnp.zeros((3, 18), position.dtype)
-        turn = turn.at[:, 3:6].set(rotation.matrix(self.motion.orientation))
+        turn = jnp.pad(rotation.matrix(self.motion.orientation), ((0, 0), (3, 12)))
         return jnp.concatenate([position, turn])
 
     @property
@@ -170,8 +174,7 @@ def _derivative(
 
     to_inputs, to_y = jax.vmap(after)(bodies, w.y)
     n = len(w.y)
-    total = (to_y @ change).reshape(n, 12, n, 18)
-    total = total.at[jnp.arange(n), :, jnp.arange(n)].add(to_inputs)
+    total = matmul(to_y, change).reshape(n, 12, n, 18) + _of_own_inputs(to_inputs)
     return total[..., :12].reshape(12 * n, 12 * n), total[..., 12:].reshape(12 * n, 6 * n)
 
 
@@ -185,26 +188,32 @@ def _right_hand_sides(
         return jax.jacfwd(lambda u: problem.node_residual(y, body.changed(u)))(body.zero)
 
     own = jax.vmap(balance)(bodies, w.y)
-    nodes = jnp.zeros((n, 6, n, 18), own.dtype).at[jnp.arange(n), :, jnp.arange(n)].set(-own)
-    nodes = nodes.reshape(n, 6, 18 * n)
+    nodes = -_of_own_inputs(own).reshape(n, 6, 18 * n)
     poses = jax.vmap(Inputs.pose_derivative)(bodies)
     cells = []
     for group, cell in zip(problem.groups, w.cells, strict=True):
         at = (group.gather(w.y), cell.x, cell.dual, group.data)
         blocks = jax.vmap(formulation.pose_derivative)(*at)
         force, local, slack = (_spread(block, group.nodes, poses) for block in blocks)
-        nodes = nodes.at[group.nodes].add(-force.reshape(*group.nodes.shape, 6, 18 * n))
+        nodes = nodes - accumulate(force.reshape(-1, 6, 18 * n), group.nodes.reshape(-1), n)
         product = group.cone.product(cell.dual[:, None], slack.swapaxes(1, 2)).swapaxes(1, 2)
         cells.append(CellRightHandSide(-local, -product))
     return RightHandSide(nodes, tuple(cells))
 
 
+def _of_own_inputs(rows: Float[Array, "n rows 18"]) -> Float[Array, "n rows n 18"]:
+    """Derivatives of each body by its own inputs as derivatives by all."""
+    return rows[:, :, None] * jnp.eye(len(rows), dtype=rows.dtype)[:, None, :, None]
+
+
 def _spread(
-    rows: Float[Array, "cells rows poses"], nodes: Array, poses: Float[Array, "n 6 18"]
+    rows: Float[Array, "cells rows poses"], nodes: np.ndarray, poses: Float[Array, "n 6 18"]
 ) -> Float[Array, "cells rows inputs"]:
     """Derivatives by the poses of each cell's bodies as derivatives by all inputs."""
     m, arity = nodes.shape
-    parts = rows.reshape(m, -1, arity, 6)
-    parts = jnp.einsum("mrap,mapu->maru", parts, poses[nodes])
     out = jnp.zeros((m, rows.shape[1], len(poses), 18), rows.dtype)
-    return out.at[jnp.arange(m)[:, None], :, nodes].add(parts).reshape(m, rows.shape[1], -1)
+    for k in range(arity):
+        part = matmul(rows[:, :, 6 * k : 6 * k + 6], poses[nodes[:, k]])
+        chosen = jnp.asarray(np.eye(len(poses))[nodes[:, k]], rows.dtype)
+        out += part[:, :, None] * chosen[:, None, :, None]
+    return out.reshape(m, rows.shape[1], -1)

@@ -24,8 +24,6 @@ from silico_py.solver import (
     implicit,
     solve,
 )
-from silico_py.solver.dense import LARGEST_SYSTEM
-from silico_py.solver.fusion import fused
 from silico_py.validation import vector
 
 
@@ -102,14 +100,6 @@ def step(
 
 @jax.jit
 def _step(scene: Scene, state: State, control: Array, options: SolverOptions) -> tuple[State, Info]:
-    # Six unknowns a body and five a contact, at least.
-    small = 6 * len(scene.bodies) + 5 * len(scene.pairs) <= LARGEST_SYSTEM
-    return (fused(_advance) if small else _advance)(scene, state, control, options)
-
-
-def _advance(
-    scene: Scene, state: State, control: Array, options: SolverOptions
-) -> tuple[State, Info]:
     motions = motions_of(scene, state, control)
     relaxation = jnp.asarray(options.relaxation, state.position.dtype)
     problem, start, batches = assemble(scene, motions, relaxation, options.formulation)

@@ -5,6 +5,7 @@ from silico_py.solver.implicit import implicit as implicit
 from silico_py.solver.implicit import newton_inverse as newton_inverse
 from silico_py.solver.interior_point import Options as Options
 from silico_py.solver.interior_point import Solution as Solution
+from silico_py.solver.interior_point import fused_if_small as fused_if_small
 from silico_py.solver.interior_point import solve as solve
 from silico_py.solver.problem import CellGroup as CellGroup
 from silico_py.solver.problem import CellJacobian as CellJacobian

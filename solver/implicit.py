@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from silico_py.solver import kkt
+from silico_py.solver import dense, kkt
 from silico_py.solver.kkt import CellRightHandSide, RightHandSide
 from silico_py.solver.problem import CellVariables, Problem, Variables, residual
 
@@ -70,6 +70,8 @@ def newton_inverse(problem: Problem, w: Variables, rhs: RightHandSide) -> Variab
     Slack rows are not part of `rhs`: their changes belong to the complementarity products.
     """
     factor = kkt.factorize(problem, w, jnp.zeros((), w.y.dtype))
+    if dense.in_kernel():  # which nobody differentiates
+        return kkt.with_slacks(problem, factor, kkt.solve(problem, factor, rhs))
     frozen = jax.lax.stop_gradient(factor)
     # One flat vector: transposition needs every part of the right-hand side to be linear.
     flat_rhs, unflatten = ravel_pytree(rhs)

@@ -13,6 +13,7 @@ from the same start, eased from the first step on.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -103,8 +104,12 @@ def solve(problem: Problem, start: Variables, options: Options) -> Solution:
     def search(data: tuple, start: Variables, options: Options) -> Solution:
         return _search(problem.with_data(data), start, options)
 
-    run = fused(search) if kkt.size(start) <= dense.LARGEST_SYSTEM else search
-    return run(problem.data, start, options)
+    return fused_if_small(search, start)(problem.data, start, options)
+
+
+def fused_if_small(function: Callable, w: Variables) -> Callable:
+    """`function`, as one kernel if problems of the size of `w` are worth it."""
+    return fused(function) if kkt.size(w) <= dense.LARGEST_SYSTEM else function
 
 
 def _search(problem: Problem, start: Variables, options: Options) -> Solution:
