@@ -1,0 +1,105 @@
+"""One kernel or many: the same numbers, derivatives and batches."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import silico_py as sp
+from silico_py.solver import dense
+from silico_py.solver.fusion import ONE_KERNEL, fused
+
+
+def newton(matrix, rhs, unused):
+    """Something of everything: a loop, a factorisation, an integer, a constant, an input."""
+    x = dense.solve(dense.factorize(matrix), rhs)
+    steps, x = jax.lax.while_loop(
+        lambda c: (jnp.sum(c[1] ** 2) > 1) & (c[0] < 9), lambda c: (c[0] + 1, c[1] / 2), (0, x)
+    )
+    product = dense.matmul(matrix, x)
+    return {"x": x, "steps": steps, "same": rhs, "one": jnp.ones(3), "none": x[:0], "b": product}
+
+
+def arguments(n, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(n, n)), rng.normal(size=(n, 2)), np.ones(4)
+
+
+def marked(function, *args):
+    text = jax.jit(function).lower(*args).as_text()
+    return all(f'{name} = "{value}"' in text for name, value in ONE_KERNEL.items())
+
+
+@pytest.mark.parametrize("n", [1, 5, 17])
+def test_a_kernel_computes_what_many_do(n):
+    args = arguments(n)
+    assert marked(fused(newton), *args)
+    ours, theirs = jax.jit(fused(newton))(*args), newton(*args)
+    assert ours["steps"].dtype == theirs["steps"].dtype
+    assert jax.tree.structure(ours) == jax.tree.structure(theirs)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10), ours, theirs)
+
+
+def test_what_needs_a_library_stays_outside():
+    args = arguments(dense.LARGEST_SYSTEM + 1)
+    assert not marked(fused(newton), *args)
+    x = fused(newton)(*args)["x"]
+    solved = np.linalg.solve(*args[:2])
+    direction = np.asarray(x) / np.linalg.norm(x)
+    np.testing.assert_allclose(direction, solved / np.linalg.norm(solved), rtol=1e-9)
+
+
+def test_derivatives_are_those_of_the_function():
+    def energy(function):
+        return lambda a, b: jnp.sum(function(a, b, jnp.ones(4))["b"] ** 2)
+
+    def smooth(matrix, rhs, unused):
+        return {"b": jnp.tanh(dense.matmul(matrix, rhs))}
+
+    a, b, _ = arguments(4)
+    ours = jax.hessian(energy(fused(smooth)), argnums=1)(a, b)
+    np.testing.assert_allclose(ours, jax.hessian(energy(smooth), argnums=1)(a, b), rtol=1e-12)
+    ours = jax.vmap(jax.grad(energy(fused(smooth))), (0, None))(a[None] * [[[1]], [[2]]], b)
+    theirs = jax.vmap(jax.grad(energy(smooth)), (0, None))(a[None] * [[[1]], [[2]]], b)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+
+
+@pytest.mark.parametrize("size", [3, 500])
+def test_batches(size):
+    """A small batch is a kernel as well, a large one is left to all cores."""
+    members = [arguments(6, seed) for seed in range(size)]
+    matrices, rhs, unused = (np.stack(parts) for parts in zip(*members, strict=True))
+    run = jax.vmap(fused(newton), (0, 0, None))
+    assert marked(run, matrices, rhs, unused[0]) == (size == 3)
+    ours = jax.jit(run)(matrices, rhs, unused[0])
+    for k in (0, size - 1):
+        theirs = newton(*members[k])
+        np.testing.assert_allclose(ours["x"][k], theirs["x"], rtol=1e-9)
+        assert int(ours["steps"][k]) == int(theirs["steps"])
+
+
+def test_the_step_of_one_body_is_a_kernel():
+    scene, state = sp.scenes.drop("sphere")
+    assert marked(lambda s: sp.step(scene, s), state)
+    scene, state = sp.scenes.stack(4)
+    assert not marked(lambda s: sp.step(scene, s), state)
+
+
+@pytest.mark.parametrize("m", [1, 3, 12])
+def test_products_and_factors_inside_a_kernel(m):
+    rng = np.random.default_rng(m)
+    a, b = rng.normal(size=(2, m, 7)), rng.normal(size=(2, 7, 3))
+    with dense.loops_only():
+        np.testing.assert_allclose(dense.matmul(a, b), a @ b, rtol=1e-12, atol=1e-14)
+        square = rng.normal(size=(m, m)) * 10.0 ** rng.uniform(-6, 6, size=(m, 1))
+        found = dense.solve(dense.factorize(jnp.asarray(square)), jnp.eye(m))
+    np.testing.assert_allclose(found @ square, np.eye(m), atol=1e-8)
+
+
+def test_accumulate_is_a_scatter():
+    rng = np.random.default_rng(0)
+    targets = rng.integers(0, 5, size=12)
+    values = rng.normal(size=(12, 2))
+    expected = np.zeros((7, 2))
+    np.add.at(expected, targets, values)
+    np.testing.assert_allclose(dense.accumulate(jnp.asarray(values), targets, 7), expected)
