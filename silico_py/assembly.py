@@ -52,6 +52,7 @@ def assemble(
                 split=cone.dim - friction.CONE.dim,
                 jacobian=formulation.jacobian,
                 ease=ease,
+                fusible=formulation.fusible,
             )
         )
         cells.append(variables)

@@ -43,6 +43,7 @@ def formulation(collision_relaxation: float | Array) -> Formulation:
         pose_derivative=partial(pose_derivative, inner=inner),
         start=partial(start_contact, inner=inner),
         touch=partial(touch, inner=inner),
+        fusible=False,
     )
 
 

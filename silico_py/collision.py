@@ -343,7 +343,8 @@ def _program(
         [jnp.zeros_like(primal.point), primal.alpha[None], primal.eps_a, primal.eps_b]
     )
     data = jax.tree.map(lambda v: v[None], (a, b, length, primal.point))
-    group = CellGroup(cone, np.zeros((1, 1), int), cell, data, split=cone.dim)
+    # Not fusible: the bilevel method puts this program into many others.
+    group = CellGroup(cone, np.zeros((1, 1), int), cell, data, split=cone.dim, fusible=False)
     one = jnp.ones((1, 1), x.dtype)
     problem = Problem(lambda y, _: y, jnp.zeros(1, x.dtype), (group,), node_scale=one)
     dual = jnp.concatenate([start.dual_a, start.dual_b])

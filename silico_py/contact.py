@@ -116,6 +116,7 @@ class Formulation:
             of each body before the step.
         start: the contact with its origin, and its variables at the start.
         touch: `(y, x, z, contact) -> Touch`.
+        fusible: see `CellGroup`.
     """
 
     cone: Callable[[ConvexShape, ConvexShape], ProductCone]
@@ -124,6 +125,7 @@ class Formulation:
     pose_derivative: Callable[[Array, Array, Array, Contact], tuple[Array, Array, Array]]
     start: Callable[[Contact], tuple[Contact, CellVariables]]
     touch: Callable[[Array, Array, Array, Contact], Touch]
+    fusible: bool = True
 
 
 def kinematics(side: Side, y: Float[Array, "6"] | None) -> Kinematics:

@@ -81,7 +81,7 @@ def _linearize(
         def derivative(data: tuple, point: Variables, bodies: Inputs) -> tuple[Array, Array]:
             return _derivative(problem.with_data(data), point, bodies, formulation)
 
-        return point, fused_if_small(derivative, point)(problem.data, point, bodies)
+        return point, fused_if_small(derivative, problem, point)(problem.data, point, bodies)
 
     _, start, _ = assemble(scene, motions, relaxations[0], formulation)
     return jax.lax.scan(advance, start, relaxations)[1]

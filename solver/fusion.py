@@ -27,10 +27,18 @@ from silico_py.solver import dense
 ONE_KERNEL = {"xla_cpu_small_call": "true", "inlineable": "false"}
 LARGEST_ARRAY = 4000  # elements; larger sums and products go to libraries
 LARGEST_PROGRAM = 75_000  # operations; time to compile a kernel grows faster than they do
-LIBRARY_PRODUCT = 8  # rows or columns of a product that goes to a library
+LIBRARY_PRODUCT = 8  # rows, terms or columns of a product that goes to a library
 LIBRARY = {"cholesky", "conv_general_dilated", "eig", "eigh", "fft", "ffi_call"}
 LIBRARY |= {"geqrf", "io_callback", "lu", "lu_pivots_to_permutation", "pure_callback", "schur"}
-LIBRARY |= {"sort", "svd", "threefry2x32", "top_k", "triangular_solve", "tridiagonal_solve"}
+LIBRARY |= {
+    "sort",
+    "svd",
+    "random_bits",
+    "threefry2x32",
+    "top_k",
+    "triangular_solve",
+    "tridiagonal_solve",
+}
 
 
 def fused(function: Callable) -> Callable:
@@ -127,10 +135,20 @@ def _is_small_loop(equation: JaxprEqn) -> bool:
     if name in LIBRARY or name.startswith("scatter"):
         return False
     if name == "dot_general":
-        return all(max(v.aval.shape, default=0) < LIBRARY_PRODUCT for v in equation.invars)
+        return max(_product_sizes(equation)) < LIBRARY_PRODUCT
     if name.startswith("reduce"):
         return all(prod(v.aval.shape) <= LARGEST_ARRAY for v in equation.invars)
     return True
+
+
+def _product_sizes(equation: JaxprEqn) -> tuple[int, int, int]:
+    """Rows, terms and columns of one product of a batch."""
+    contracted, batch = equation.params["dimension_numbers"]
+    shapes = [v.aval.shape for v in equation.invars]
+    terms = prod(shapes[0][i] for i in contracted[0])
+    members = prod(shapes[0][i] for i in batch[0])
+    rows, columns = (prod(shape) // max(terms * members, 1) for shape in shapes)
+    return rows, terms, columns
 
 
 def _is_jaxpr(value: Any) -> bool:

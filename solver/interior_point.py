@@ -104,12 +104,13 @@ def solve(problem: Problem, start: Variables, options: Options) -> Solution:
     def search(data: tuple, start: Variables, options: Options) -> Solution:
         return _search(problem.with_data(data), start, options)
 
-    return fused_if_small(search, start)(problem.data, start, options)
+    return fused_if_small(search, problem, start)(problem.data, start, options)
 
 
-def fused_if_small(function: Callable, w: Variables) -> Callable:
-    """`function`, as one kernel if problems of the size of `w` are worth it."""
-    return fused(function) if kkt.size(w) <= dense.LARGEST_SYSTEM else function
+def fused_if_small(function: Callable, problem: Problem, w: Variables) -> Callable:
+    """`function`, as one kernel if that is worth it for this problem with variables `w`."""
+    fusible = all(group.fusible for group in problem.groups)
+    return fused(function) if fusible and kkt.size(w) <= dense.LARGEST_SYSTEM else function
 
 
 def _search(problem: Problem, start: Variables, options: Options) -> Solution:

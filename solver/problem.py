@@ -77,6 +77,8 @@ class CellGroup:
             Without it `function` is differentiated exactly.
         ease: optional `(data, easing) -> data`, the parameters of a tamer problem. Both
             hooks only shape the way: solutions are those of `data` at easing 0.
+        fusible: whether these functions are short and depend on their arguments alone, so that
+            they may be put into a kernel with the rest of the search.
     """
 
     cone: ProductCone
@@ -86,6 +88,7 @@ class CellGroup:
     split: int
     jacobian: Callable[[Array, Array, Array, Any, Array], CellJacobian] | None = None
     ease: Callable[[Any, Array], Any] | None = None
+    fusible: bool = True
 
     def gather(self, y: Float[Array, "nodes ny"]) -> Float[Array, "cells arity ny"]:
         """Node vectors as each cell sees them."""
