@@ -4,10 +4,14 @@ XLA's CPU runtime starts a kernel for every fused loop, at some 100 ns each: sev
 the arithmetic of a small problem. A call that carries the marks below becomes one kernel,
 which the compiler can do for functions made of small loops alone. (It does so by itself for
 loops below 1 kB; the marks are what it uses inside.)
+
+Such a kernel runs many times faster and takes a little longer to compile. Where compiling is
+what matters, the environment variable SILICO_PY_ONE_KERNEL=0 does without.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from math import prod
@@ -72,7 +76,7 @@ def fused(function: Callable) -> Callable:
 def _one_kernel(function: Callable, *args: Any) -> Any:
     # One vector in and one out: the compiler aborts over an input that nothing reads.
     flat, unravel = ravel_pytree(args)
-    if jax.default_backend() != "cpu" or not flat.size or not _supported():
+    if not flat.size or not _wanted() or not _supported():
         return function(*args)
 
     def vector(v: Array) -> tuple[Array, Any]:
@@ -106,6 +110,11 @@ def _marked(function: Callable, *args: Any) -> Any:
 
     with set_xla_metadata(**ONE_KERNEL):
         return jax.jit(unmarked)(*args)
+
+
+def _wanted() -> bool:
+    on = os.environ.get("SILICO_PY_ONE_KERNEL", "1") != "0"
+    return on and jax.default_backend() == "cpu"
 
 
 @lru_cache

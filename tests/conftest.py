@@ -6,6 +6,8 @@ from pathlib import Path
 import jax
 
 jax.config.update("jax_enable_x64", True)
+# Most tests compile far more than they run; tests/test_fusion.py is about the kernels.
+os.environ.setdefault("SILICO_PY_ONE_KERNEL", "0")
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     cache = Path(__file__).parent.parent / ".cache" / "jax"
     jax.config.update("jax_compilation_cache_dir", str(cache))
