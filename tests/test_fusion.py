@@ -101,6 +101,7 @@ def test_a_step_and_its_derivative_are_those_of_many_kernels(monkeypatch):
     def run(flag):
         monkeypatch.setenv("SILICO_PY_ONE_KERNEL", flag)
         jax.clear_caches()
+        assert marked(lambda s: sp.step(scene, s), state) == (flag == "1")
         after, info = sp.step(scene, state)
         assert info.converged
         return after, sp.linearize(scene, state), int(info.iterations)
