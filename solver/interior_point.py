@@ -7,8 +7,10 @@ second-order term is left out on purpose: these problems are not monotone and it
 Where a problem is not monotone its central path folds, and Newton steps shrink to nothing
 before a fold. Each iterate therefore carries an easing, from 0 (the problem itself) to 1 (a
 tamer relative that the cells offer, see `CellGroup`): a short step sets it to 1, every other
-step halves it until the problem itself is back. Where that stalls too, the walk starts again
-from the same start, eased from the first step on.
+step halves it until the problem itself is back. Where that stalls too, another attempt sets
+out from the same start: eased from the first step on, or keeping further from the boundary.
+Which of the attempts in the table `ATTEMPTS` gets round a fold is close to chance, so that
+together they fail much less often than each.
 """
 
 from __future__ import annotations
@@ -26,7 +28,6 @@ from silico_py.solver.problem import Problem, Residual, Variables, residual, res
 from silico_py.solver.status import Status
 
 HALVINGS = 6
-BOUNDARY = 0.97  # fraction of the step to the boundary of the cones
 EXPONENT = 2  # of the predicted reduction that sets the centring
 SHORT_STEP = 0.3  # shorter steps ease the problem
 STALLED_STEP = 0.1
@@ -35,7 +36,23 @@ DECAY = 0.5  # of the easing
 LEAST_EASING = 0.05  # below it the problem itself is solved
 FLOOR = 0.05  # least centring target at full easing, in residuals: products that vanish
 # long before the residual leave the iterate stuck to the boundary
+LONGEST = 30  # steps of an attempt
 POLISHED = 1e-8  # error, in relaxations, that polishing is content with
+
+
+class Attempt(NamedTuple):
+    """How to walk: easing of the first step, fraction of the step to the boundary."""
+
+    easing: float
+    boundary: float
+
+
+ATTEMPTS = (
+    Attempt(0, 0.97),
+    Attempt(1, 0.97),
+    Attempt(0, 0.9),
+    Attempt(1, 0.8),
+)
 
 
 class Options(NamedTuple):
@@ -82,7 +99,8 @@ class _Iterate(NamedTuple):
     w: Variables
     measures: Measures
     iterations: Int[Array, ""]
-    retried: Bool[Array, ""]
+    attempt: Int[Array, ""]
+    begun: Int[Array, ""]  # iteration at which the attempt set out
     short_steps: Int[Array, ""]
     easing: Float[Array, ""]
     polishing: Int[Array, ""]  # steps left once the tolerances are met
@@ -114,7 +132,8 @@ def fused_if_small(function: Callable, problem: Problem, w: Variables) -> Callab
 
 
 def _search(problem: Problem, start: Variables, options: Options) -> Solution:
-    first, again = _beginnings(problem, start, options)
+    plain, eased = _beginnings(problem, start, options)
+    easings = jnp.array([attempt.easing for attempt in ATTEMPTS], start.y.dtype)
 
     def unfinished(it: _Iterate) -> Bool[Array, ""]:
         searching = ~_done(it, options) & (it.iterations < options.max_iterations)
@@ -122,25 +141,32 @@ def _search(problem: Problem, start: Variables, options: Options) -> Solution:
 
     def iterate(it: _Iterate) -> _Iterate:
         new = _newton_step(problem, it, options)
-        stalled = (new.short_steps >= PATIENCE) & ~new.retried & ~_done(new, options)
-        new = _where(stalled, again._replace(iterations=new.iterations), new)
+        again = _where(easings[new.attempt + 1] > 0, eased, plain)
+        again = again._replace(iterations=new.iterations, attempt=new.attempt + 1, begun=new.iterations)
+        new = _where(_given_up(new) & ~_done(new, options), again, new)
         return _polished(it, new, options)
 
-    return _solution(problem, jax.lax.while_loop(unfinished, iterate, first), options)
+    return _solution(problem, jax.lax.while_loop(unfinished, iterate, plain), options)
+
+
+def _given_up(it: _Iterate) -> Bool[Array, ""]:
+    """Whether to try the next attempt; the last one goes on."""
+    stalled = (it.short_steps >= PATIENCE) | (it.iterations - it.begun >= LONGEST)
+    return stalled & (it.attempt < len(ATTEMPTS) - 1)
 
 
 def _beginnings(problem: Problem, start: Variables, options: Options) -> tuple[_Iterate, _Iterate]:
-    """The first attempt, and the second, eased from its first step on."""
+    """The start of an attempt, and of one that is eased from its first step on."""
 
     def begin(easing: Float[Array, ""]) -> _Iterate:
         measures = _measure(problem.eased(easing), start, options)
         zero = jnp.zeros((), int)
-        return _Iterate(start, measures, zero, easing > 0, zero, easing, zero + options.polish)
+        return _Iterate(start, measures, zero, zero, zero, zero, easing, zero + options.polish)
 
     # `map`, not twice: the residual is compiled once.
     both = jax.lax.map(begin, jnp.array([0, 1], start.y.dtype))
-    first, again = (jax.tree.map(lambda v, k=k: v[k], both) for k in (0, 1))
-    return first, again
+    plain, eased = (jax.tree.map(lambda v, k=k: v[k], both) for k in (0, 1))
+    return plain, eased
 
 
 def _solution(problem: Problem, last: _Iterate, options: Options) -> Solution:
@@ -162,14 +188,17 @@ def _newton_step(problem: Problem, it: _Iterate, options: Options) -> _Iterate:
     eased, rows = problem.eased(it.easing), it.measures.rows
     affine, centring = kkt.newton_directions(eased, w, rows, it.easing)
     step = _move(affine, centring, _target(problem, it, affine, rho))
-    length = jnp.minimum(1, BOUNDARY * _boundary_step(problem, w, step))
+    boundary = jnp.array([attempt.boundary for attempt in ATTEMPTS], rho.dtype)[it.attempt]
+    length = jnp.minimum(1, boundary * _boundary_step(problem, w, step))
     easing = jnp.where(length < SHORT_STEP, 1, DECAY * it.easing)
     easing = jnp.where((easing < LEAST_EASING) | _done(it, options), 0, easing)
     w, measures, easing = _accept(problem, it, step, length, easing, options)
     short = jnp.where(length < STALLED_STEP, it.short_steps + 1, 0)
     # A direction that is not finite cannot be shortened: count it as a full stall.
     short = jnp.where(jnp.isfinite(length), short, PATIENCE)
-    return _Iterate(w, measures, it.iterations + 1, it.retried, short, easing, it.polishing)
+    return it._replace(
+        w=w, measures=measures, iterations=it.iterations + 1, short_steps=short, easing=easing
+    )
 
 
 def _target(

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 ROUNDING = 1e-13  # [m]; vectors of another length are summed in another order
 TIMEOUT = 600  # [s]
 # The programs run briefly, so they are compiled quickly instead of well.
-QUICK = "--xla_backend_optimization_level=0"
+QUICK = "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0"
 
 
 def snippets():
