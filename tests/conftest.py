@@ -9,7 +9,7 @@ jax.config.update("jax_enable_x64", True)
 # A test compiles far more than it runs: what makes programs fast is left out, with half of
 # the time to compile them. tests/test_fusion.py is about the kernels.
 os.environ.setdefault("SILICO_PY_ONE_KERNEL", "0")
-QUICK = "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=1"
+QUICK = "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0"
 os.environ["XLA_FLAGS"] = f"{QUICK} {os.environ.get('XLA_FLAGS', '')}"
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     cache = Path(__file__).parent.parent / ".cache" / "jax"
