@@ -28,7 +28,8 @@ class SolverOptions:
             carries 1e-3, float64 carries 1e-12.
         gradient_relaxation: rho of the solution at which the step is differentiated; larger is
             smoother. None takes `relaxation`.
-        max_iterations: Newton steps allowed a step, restarts included.
+        max_iterations: Newton steps allowed a step, further attempts included. About 10 are
+            usual; the papers allow 30; of the steps that 30 do not solve, 100 solve five of six.
         polish: Newton steps, at most, that take a converged step from rho / 10 to rounding;
             they are not counted in `info.iterations`. 0 is fastest.
         method: "single-level", or "bilevel": collision programs solved inside the contact
@@ -43,7 +44,7 @@ class SolverOptions:
 
     relaxation: float | Array = 1e-6
     gradient_relaxation: float | Array | None = None
-    max_iterations: int = static(30)
+    max_iterations: int = static(100)
     polish: int = static(3)
     method: str = static("single-level")
     collision_relaxation: float | Array = 1e-6

@@ -20,14 +20,38 @@ FOLDED = np.array(
     ]
 )
 
+# The same at a relaxation of 1e-10: two attempts stall on each.
+HARD = np.array(
+    [
+        [-0.0629, 0.0391, 0.4512, -0.8196, 0.4651, 0.1936, -0.2729]
+        + [-0.3146, 0.1954, -3.7716, -0.8176, 0.6285, 0.2417],
+        [0.1822, 0.0672, 0.4204, -0.3668, 0.306, 0.8616, 0.1714]
+        + [0.9112, 0.3359, -3.6756, -0.313, 0.8212, -0.9964],
+        [-0.0547, -0.0839, 0.5267, -0.2873, 0.4543, -0.7155, 0.4462]
+        + [-0.5469, -0.8392, -1.2415, -0.8398, 0.9783, -0.7816],
+    ]
+)
 
-def test_folded_steps_converge_to_the_problem_itself():
+
+def info_of(rows, relaxation, **limits):
+    """Infos of one step from each row, at 10 Hz."""
     scene, _ = sp.scenes.drop("cone", timestep=0.1)
-    position, orientation, velocity, spin = np.split(FOLDED[:, None], [3, 7, 10], axis=-1)
+    position, orientation, velocity, spin = np.split(rows[:, None], [3, 7, 10], axis=-1)
     orientation /= np.linalg.norm(orientation, axis=-1, keepdims=True)
     states = sp.State(*map(jnp.asarray, (position, orientation, velocity, spin)))
-    options = sp.SolverOptions(relaxation=1e-3, max_iterations=30)
-    _, info = jax.jit(jax.vmap(lambda s: sp.step(scene, s, options=options)))(states)
+    options = sp.SolverOptions(relaxation=relaxation, **limits)
+    return jax.jit(jax.vmap(lambda s: sp.step(scene, s, options=options)[1]))(states)
+
+
+def test_more_attempts_solve_what_two_do_not():
+    info = info_of(HARD, 1e-10)
+    assert np.all(info.converged), info.iterations
+    assert np.all(info.iterations > 30), info.iterations
+    assert np.all(info.residual <= 1e-11)
+
+
+def test_folded_steps_converge_to_the_problem_itself():
+    info = info_of(FOLDED, 1e-3, max_iterations=30)
     assert np.all(info.converged), info.iterations
     assert np.all(info.residual <= 1e-4)
     # Full Coulomb friction, not the eased one: sliding contacts reach the limit.

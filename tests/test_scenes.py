@@ -64,7 +64,6 @@ def test_difficult_starts_converge(drop, height):
     assert float(following.position[0, 2]) > 0.25 - 1e-5 or height == 0.25
 
 
-@pytest.mark.xfail(strict=True, reason="a size ratio of 1,000 in one scene is not solved yet")
 def test_mass_and_size_do_not_need_tuning():
     light = sp.Body("light", sp.Box((0.005, 0.005, 0.005)), mass=1e-3)
     heavy = sp.Body("heavy", sp.Box((5.0, 5.0, 5.0)), mass=1e3)
