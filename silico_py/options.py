@@ -29,7 +29,7 @@ class SolverOptions:
         gradient_relaxation: rho of the solution at which the step is differentiated; larger is
             smoother. None takes `relaxation`.
         max_iterations: Newton steps allowed a step, further attempts included. About 10 are
-            usual; the papers allow 30; of the steps that 30 do not solve, 100 solve five of six.
+            usual, the papers allow 30, and most of the few steps that take more take 50.
         polish: Newton steps, at most, that take a converged step from rho / 10 to rounding;
             they are not counted in `info.iterations`. 0 is fastest.
         method: "single-level", or "bilevel": collision programs solved inside the contact

@@ -93,16 +93,26 @@ def factorize(problem: Problem, w: Variables, easing: Float[Array, ""]) -> Facto
 
 
 def newton_directions(
-    problem: Problem, w: Variables, rows: Residual, easing: Float[Array, ""]
+    problem: Problem, factor: Factor, w: Variables, rows: Residual
 ) -> tuple[Variables, Variables]:
     """The affine direction (target 0) and the direction of a unit of centring target.
 
     The Newton step towards s o z = t e is `affine + t * centring`.
     """
-    rhs = _right_hand_sides(problem, w, rows)
-    both = solve(problem, factorize(problem, w, easing), rhs)
+    both = solve(problem, factor, _right_hand_sides(problem, w, rows))
     affine, centring = (jax.tree.map(lambda d, k=k: d[..., k], both) for k in (0, 1))
     return add_slack_rows(affine, rows), centring
+
+
+def corrected(problem: Problem, factor: Factor, step: Variables) -> Variables:
+    """`step` with what makes up for its own product ds o dz, which Newton's method leaves out."""
+    cells = []
+    for group, cell in zip(problem.groups, step.cells, strict=True):
+        product = -group.cone.product(cell.slack, cell.dual)
+        cells.append(CellRightHandSide(jnp.zeros_like(cell.x)[..., None], product[..., None]))
+    rhs = RightHandSide(jnp.zeros_like(step.y)[..., None], tuple(cells))
+    correction = solve(problem, factor, rhs)
+    return jax.tree.map(lambda d, c: d + c[..., 0], step, correction)
 
 
 def solve(problem: Problem, factor: Factor, rhs: RightHandSide) -> Variables:
