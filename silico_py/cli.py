@@ -7,6 +7,7 @@ reached; of `bench`, when a bar was missed), 2 for arguments that make no sense.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -139,6 +140,8 @@ def study(
 
 @app.command()
 def plan(
+    task: Annotated[Literal["grasp"], typer.Argument(help="What to plan.")] = "grasp",
+    *,
     goal: Annotated[tuple[float, float, float], typer.Option(help="Pose x, y [m], yaw [rad].")] = (
         0.15,
         0.1,
@@ -147,7 +150,7 @@ def plan(
     seed: Annotated[int, typer.Option(help="Of the search.")] = 0,
     out: Folder = Path("out"),
 ) -> None:
-    """Plan the grasp scene: time, nodes and a picture of the plan."""
+    """Plan a ready task: time, nodes and a picture of the plan."""
     from silico_py.planning.command import plan_ready_scene
 
     jax.config.update("jax_enable_x64", True)
@@ -215,9 +218,10 @@ def _made(
         timestep = None if frequency is None else 1 / frequency
         with _complaints():
             return sp.load_model(Path(scene), ignore=tuple(ignore or ()), timestep=timestep)
-    if scene not in SCENES:
+    name = scene.replace("-", "_")
+    if name not in SCENES:
         raise typer.BadParameter(f"no scene {scene!r}; choose from {', '.join(SCENES)}")
-    return SCENES[scene](timestep=1 / (frequency or 100.0))
+    return SCENES[name](timestep=1 / (frequency or 100.0))
 
 
 @contextmanager
@@ -232,7 +236,7 @@ def _complaints() -> Iterator[None]:
 def _label(scene: str) -> str:
     """Name of what is written."""
     path = Path(scene)
-    return path.stem if path.suffix.lower() in MODELS else scene.replace(":", "_")
+    return path.stem if path.suffix.lower() in MODELS else re.sub("[:-]", "_", scene)
 
 
 def _check_frequency(frequency: float) -> None:

@@ -33,6 +33,13 @@ def test_run_writes_numbers_a_picture_and_a_page_from_the_start(tmp_path):
     assert replay["frames"] == 4
 
 
+def test_names_may_have_dashes(tmp_path):
+    result = run("export", "peg-in-hole", tmp_path / "peg.xml")
+    assert result.exit_code == 0 and (tmp_path / "peg.xml").is_file(), result.output
+    assert run("plan", "grasp", "--help").exit_code == 0
+    assert run("plan", "teapot").exit_code == 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
