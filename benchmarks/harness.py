@@ -111,11 +111,6 @@ def key(frequency: int, relaxation: float) -> str:
     return f"{frequency} Hz {relaxation:g}"
 
 
-def total_failed(results: dict[str, Any]) -> tuple[int, int]:
-    """(failed runs, runs) of the cases of `cases`."""
-    return total(results, "failed"), total(results, "runs")
-
-
 def total(results: dict[str, Any], name: str) -> int:
     """Sum over the cases of `cases`."""
     return sum(case[name] for case in results.values())

@@ -7,7 +7,6 @@ reached; of `bench`, when a bar was missed), 2 for arguments that make no sense.
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -218,7 +217,7 @@ def _made(
         timestep = None if frequency is None else 1 / frequency
         with _complaints():
             return sp.load_model(Path(scene), ignore=tuple(ignore or ()), timestep=timestep)
-    name = scene.replace("-", "_")
+    name = _name(scene)
     if name not in SCENES:
         raise typer.BadParameter(f"no scene {scene!r}; choose from {', '.join(SCENES)}")
     return SCENES[name](timestep=1 / (frequency or 100.0))
@@ -233,10 +232,15 @@ def _complaints() -> Iterator[None]:
         raise typer.BadParameter(str(error)) from error
 
 
+def _name(scene: str) -> str:
+    """As `SCENES` spells it: words may be joined by dashes, too."""
+    return scene.replace("-", "_")
+
+
 def _label(scene: str) -> str:
     """Name of what is written."""
     path = Path(scene)
-    return path.stem if path.suffix.lower() in MODELS else re.sub("[:-]", "_", scene)
+    return path.stem if path.suffix.lower() in MODELS else _name(scene).replace(":", "_")
 
 
 def _check_frequency(frequency: float) -> None:

@@ -32,12 +32,22 @@ ONE_KERNEL = {"xla_cpu_small_call": "true", "inlineable": "false"}
 LARGEST_ARRAY = 4000  # elements; larger sums and products go to libraries
 LARGEST_PROGRAM = 75_000  # operations; time to compile a kernel grows faster than they do
 LIBRARY_PRODUCT = 8  # rows, terms or columns of a product that goes to a library
-LIBRARY = {"cholesky", "conv_general_dilated", "eig", "eigh", "fft", "ffi_call"}
-LIBRARY |= {"geqrf", "io_callback", "lu", "lu_pivots_to_permutation", "pure_callback", "schur"}
-LIBRARY |= {
+LIBRARY = {  # primitives that call one
+    "cholesky",
+    "conv_general_dilated",
+    "eig",
+    "eigh",
+    "ffi_call",
+    "fft",
+    "geqrf",
+    "io_callback",
+    "lu",
+    "lu_pivots_to_permutation",
+    "pure_callback",
+    "random_bits",
+    "schur",
     "sort",
     "svd",
-    "random_bits",
     "threefry2x32",
     "top_k",
     "triangular_solve",

@@ -37,8 +37,8 @@ STALLED_STEP = 0.1
 PATIENCE = 3  # steps in a row shorter than STALLED_STEP that are a stall
 DECAY = 0.5  # of the easing
 LEAST_EASING = 0.05  # below it the problem itself is solved
-FLOOR = 0.05  # least centring target at full easing, in residuals: products that vanish
-# long before the residual leave the iterate stuck to the boundary
+# Products that vanish long before the residual leave the iterate stuck to the boundary.
+FLOOR = 0.05  # least centring target at full easing, in residuals
 LONGEST = 35  # steps of an attempt
 NO_FOLD = 1e-4  # error below which no step eases the problem
 POLISHED = 1e-8  # error, in relaxations, that polishing is content with

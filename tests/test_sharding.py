@@ -14,8 +14,6 @@ import pytest
 ROOT = Path(__file__).parent.parent
 ROUNDING = 1e-13  # [m]; vectors of another length are summed in another order
 TIMEOUT = 600  # [s]
-# The programs run briefly, so they are compiled quickly instead of well.
-QUICK = "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0"
 
 
 def snippets():
@@ -41,7 +39,7 @@ def start(folder, flags="", **environment):
         "PYTHONPATH": str(ROOT),
         "JAX_PLATFORMS": "cpu",
         "JAX_COMPILATION_CACHE_DIR": jax.config.jax_compilation_cache_dir or "",
-        "XLA_FLAGS": f"{QUICK} {flags}",
+        "XLA_FLAGS": f"{os.environ['XLA_FLAGS']} {flags}",
         **environment,
     }
     return subprocess.Popen(
