@@ -15,9 +15,11 @@ from rich.console import Console
 import silico_py as sp
 from benchmarks import (
     collision_accuracy,
+    derivatives,
     equal_accuracy,
     gap_gradient,
     grasp,
+    optimality,
     peg,
     rest,
     robustness_floor,
@@ -34,6 +36,8 @@ ALL = {
     "peg": peg.run,
     "rest": rest.run,
     "collision_accuracy": collision_accuracy.run,
+    "optimality": optimality.run,
+    "derivatives": derivatives.run,
     "speed": speed.run,
     "equal_accuracy": equal_accuracy.run,
     "throughput": throughput.run,

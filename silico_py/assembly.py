@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from silico_py import friction, rotation
-from silico_py.collision import SlackMap, pair_length
+from silico_py.collision_program import SlackMap, pair_length
 from silico_py.contact import Contact, Formulation, Side, ease
 from silico_py.integrator import Motion, dynamics, row_scale
 from silico_py.scene import Scene

@@ -15,11 +15,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from silico_py import friction, rotation
-from silico_py.collision import solve_collision
+from silico_py.collision import WARM_RELAXATION, solve_collision
 from silico_py.contact import (
     CONE,
     Contact,
     Formulation,
+    Nested,
     Touch,
     both_kinematics,
     current,
@@ -33,16 +34,18 @@ START_GAP = 0.1  # smallest gap of the start
 COLLISION_ITERATIONS = 50
 
 
-def formulation(collision_relaxation: float | Array) -> Formulation:
-    """The bilevel formulation with collision programs solved at `collision_relaxation`."""
-    inner = collision_relaxation
+def formulation(collision_relaxation: float | Array, warm_start: bool) -> Formulation:
+    """The bilevel formulation with collision programs solved at `collision_relaxation`.
+
+    With `warm_start` each begins at the solution for the pose before the step.
+    """
     return Formulation(
         cone=contact_cone,
-        rows=partial(contact_rows, inner=inner),
-        jacobian=partial(contact_jacobian, inner=inner),
-        pose_derivative=partial(pose_derivative, inner=inner),
-        start=partial(start_contact, inner=inner),
-        touch=partial(touch, inner=inner),
+        rows=contact_rows,
+        jacobian=contact_jacobian,
+        pose_derivative=pose_derivative,
+        start=partial(start_contact, relaxation=collision_relaxation, warm_start=warm_start),
+        touch=touch,
         fusible=False,
     )
 
@@ -57,11 +60,12 @@ def touch(
     x: Float[Array, "1"],
     z: Float[Array, "5"],
     c: Contact,
-    inner: float,
 ) -> Touch:
     """Geometry from the collision program at the next pose, impulses from the duals."""
     a, b = both_kinematics(y, c)
-    found = solve_collision(a.piece, b.piece, c.length, inner, COLLISION_ITERATIONS)
+    found = solve_collision(
+        a.piece, b.piece, c.length, c.nested.relaxation, COLLISION_ITERATIONS, c.nested.warm
+    )
     return Touch(found.alpha, found.point, found.normal, found.normal, z[0], x[0], z[1:])
 
 
@@ -70,24 +74,20 @@ def contact_rows(
     x: Float[Array, "1"],
     z: Float[Array, "5"],
     c: Contact,
-    inner: float,
     easing: Float[Array, ""] | float = 0.0,
 ) -> CellResidual:
     """Impulses on the bodies, gap and friction; x = (psi), z = (gamma, b0, b)."""
-    return CellResidual(*exchange(touch(y, x, z, c, inner), y, c, easing))
+    return CellResidual(*exchange(touch(y, x, z, c), y, c, easing))
 
 
 def contact_jacobian(
-    y: Array, x: Array, z: Array, c: Contact, easing: Float[Array, ""], inner: float
+    y: Array, x: Array, z: Array, c: Contact, easing: Float[Array, ""]
 ) -> CellJacobian:
     """Derivative of `contact_rows`."""
-    rows = partial(contact_rows, inner=inner, easing=easing)
-    return forward_jacobian(rows, y, x, z, c)
+    return forward_jacobian(partial(contact_rows, easing=easing), y, x, z, c)
 
 
-def pose_derivative(
-    y: Array, x: Array, z: Array, c: Contact, inner: float
-) -> tuple[Array, Array, Array]:
+def pose_derivative(y: Array, x: Array, z: Array, c: Contact) -> tuple[Array, Array, Array]:
     """Derivative of (nodes, local, slack) by the poses of the bodies before the step."""
 
     def moved(change: Float[Array, "arity 6"]) -> tuple[Array, Array, Array]:
@@ -98,17 +98,22 @@ def pose_derivative(
             motion = side.motion._replace(position=position, orientation=turned)
             sides.append(side._replace(motion=motion))
         placed = c._replace(**dict(zip("ab", sides, strict=False)))
-        rows = contact_rows(y, x, z, placed, inner)
+        rows = contact_rows(y, x, z, placed)
         return rows.nodes.ravel(), rows.local, rows.slack
 
     blocks = jax.jacfwd(moved)(jnp.zeros_like(y))
     return tuple(block.reshape(len(block), -1) for block in blocks)
 
 
-def start_contact(c: Contact, inner: float) -> tuple[Contact, CellVariables]:
+def start_contact(
+    c: Contact, relaxation: float | Array, warm_start: bool
+) -> tuple[Contact, CellVariables]:
     """At the current pose: the gap there, or `START_GAP`; friction pair at the identity."""
-    found = solve_collision(current(c.a), current(c.b), c.length, inner, COLLISION_ITERATIONS)
+    rho = jnp.asarray(relaxation, c.relaxation.dtype)
+    first = jnp.maximum(rho, WARM_RELAXATION) if warm_start else rho
+    found = solve_collision(current(c.a), current(c.b), c.length, first, COLLISION_ITERATIONS)
     identity = friction.CONE.identity(found.alpha.dtype)
     gap = jnp.maximum(found.alpha - 1, START_GAP)[None]
     dual = jnp.concatenate([identity[:1], identity])
-    return c, CellVariables(identity[:1], dual, jnp.concatenate([gap, identity]))
+    variables = CellVariables(identity[:1], dual, jnp.concatenate([gap, identity]))
+    return c._replace(nested=Nested(rho, found.end if warm_start else None)), variables

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from silico_py import friction, rotation
-from silico_py.collision import Piece, SlackMap
+from silico_py.collision_program import Piece, SlackMap, Start
 from silico_py.integrator import Motion, next_pose
 from silico_py.primitives import ConvexShape
 from silico_py.solver import CellJacobian, CellResidual, CellVariables, ProductCone
@@ -38,6 +38,13 @@ class Side(NamedTuple):
     motion: Motion | None
 
 
+class Nested(NamedTuple):
+    """How the bilevel solves the collision program of a contact."""
+
+    relaxation: Float[Array, ""]
+    warm: Start | None  # where it starts
+
+
 class Contact(NamedTuple):
     """Parameters of one contact for one step."""
 
@@ -48,6 +55,7 @@ class Contact(NamedTuple):
     mass: Float[Array, ""]  # unit of impulse [kg m/s]
     length: Float[Array, ""]  # unit of length [m]
     origin: Float[Array, "3"]  # of the contact point unknown, world [m]
+    nested: Nested | None = None
 
     @property
     def arity(self) -> int:

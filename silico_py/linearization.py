@@ -40,7 +40,8 @@ def linearize(
     control: Any = None,
     smoothing: Any = 1e-3,
     options: SolverOptions | None = None,
-) -> tuple[Array, Array]:
+    with_converged: bool = False,
+) -> tuple[Array, ...]:
     """Derivative of the next state with respect to state and control.
 
     Args:
@@ -50,11 +51,12 @@ def linearize(
         smoothing: rho of the solution that is differentiated, or k of them, largest first:
             each is then reached from the one before it.
         options: iteration limits; its relaxations are not used.
+        with_converged: also return whether the solution that is differentiated was found.
 
     Returns:
         A (12n, 12n) and B (12n, 6n), with a leading axis k for k smoothings. Rows and columns
-        are body after body (dx, dtheta, dv, dw); columns of B are
-        those of the control.
+        are body after body (dx, dtheta, dv, dw); columns of B are those of the control.
+        With `with_converged` a third value, () or (k,).
 
     Raises:
         ValueError: for a control of the wrong shape, or a smoothing that is not positive or
@@ -63,25 +65,29 @@ def linearize(
     options = options or SolverOptions()
     relaxations = _checked(smoothing, state.position.dtype)
     control = checked_control(scene, state, control)
-    a, b = _linearize(scene, state, control, relaxations, options)
-    return (a[0], b[0]) if np.ndim(smoothing) == 0 else (a, b)
+    found = _linearize(scene, state, control, relaxations, options)
+    if np.ndim(smoothing) == 0:
+        found = tuple(value[0] for value in found)
+    return found if with_converged else found[:2]
 
 
 @jax.jit
 def _linearize(
     scene: Scene, state: State, control: Array, relaxations: Array, options: SolverOptions
-) -> tuple[Array, Array]:
+) -> tuple[Array, Array, Array]:
     motions, formulation = motions_of(scene, state, control), options.formulation
     bodies = Inputs(motions, arms(scene), state)
 
-    def advance(start: Variables, rho: Array) -> tuple[Variables, tuple[Array, Array]]:
+    def advance(start: Variables, rho: Array) -> tuple[Variables, tuple[Array, Array, Array]]:
         problem, _, _ = assemble(scene, motions, rho, formulation)
-        point = search(problem, start, rho, options).variables
+        found = search(problem, start, rho, options)
+        point = found.variables
 
         def derivative(data: tuple, point: Variables, bodies: Inputs) -> tuple[Array, Array]:
             return _derivative(problem.with_data(data), point, bodies, formulation)
 
-        return point, fused_if_small(derivative, problem, point)(problem.data, point, bodies)
+        a, b = fused_if_small(derivative, problem, point)(problem.data, point, bodies)
+        return point, (a, b, found.converged)
 
     _, start, _ = assemble(scene, motions, relaxations[0], formulation)
     return jax.lax.scan(advance, start, relaxations)[1]

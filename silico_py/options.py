@@ -35,6 +35,7 @@ class SolverOptions:
         method: "single-level", or "bilevel": collision programs solved inside the contact
             problem, the baseline of the paper.
         collision_relaxation: rho of the bilevel's collision programs.
+        collision_warm_start: whether these start from the solution at the pose before the step.
 
     Raises:
         ValueError: for a value out of range.
@@ -48,6 +49,7 @@ class SolverOptions:
     polish: int = static(3)
     method: str = static("single-level")
     collision_relaxation: float | Array = 1e-6
+    collision_warm_start: bool = static(False)
 
     def __post_init__(self) -> None:
         for name in RELAXATIONS:
@@ -66,7 +68,7 @@ class SolverOptions:
         """How contacts are found."""
         if self.method == "single-level":
             return SINGLE_LEVEL
-        return bilevel.formulation(self.collision_relaxation)
+        return bilevel.formulation(self.collision_relaxation, self.collision_warm_start)
 
     def __repr__(self) -> str:
         values = (f"{f.name}={getattr(self, f.name)!r}" for f in dataclasses.fields(self))

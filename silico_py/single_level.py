@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from silico_py import friction
-from silico_py.collision import CollisionRows, Primal, central_start, conditions
+from silico_py.collision_program import CollisionRows, Primal, central_start, conditions
 from silico_py.contact import CONE, Contact, Touch, both_kinematics, current, exchange
 from silico_py.primitives import ConvexShape
 from silico_py.solver import CellResidual, CellVariables, ProductCone

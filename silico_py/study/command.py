@@ -89,9 +89,11 @@ def _timing(steps: int, folder: Path, console: Console) -> None:
             times = experiments.timing(drop("box"), steps)
         path.write_text(json.dumps(times))
     times = json.loads(path.read_text())
-    ratio = experiments.ratio_of_means(times)
-    figure = report.histogram(times, ratio, path.with_suffix(".png"))
-    console.print(f"bilevel / single-level time: {ratio:.1f} (paper: 30); wrote {figure}")
+    ratios = experiments.ratios_of_means(times)
+    figure = report.histogram(times, ratios, path.with_suffix(".png"))
+    for name, ratio in ratios.items():
+        console.print(f"time of {name} / single-level: {ratio:.1f} (paper: 30)")
+    console.print(f"wrote {figure}")
 
 
 def _tracked(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -51,9 +50,9 @@ def runner(options: SolverOptions) -> Runner:
     Time step, relaxation and steps are traced: one compilation serves all cases of a scene.
     """
 
-    @jax.jit
-    @partial(jax.vmap, in_axes=(None, 0, None, None, None))
-    def run(scene: Scene, start: State, timestep: Array, relaxation: Array, steps: Array) -> tuple:
+    def run(
+        scene: Scene, start: State, timestep: Array, relaxation: Array, steps: Array
+    ) -> Outcome:
         scene = dataclasses.replace(scene, timestep=timestep)
         chosen = dataclasses.replace(
             options, relaxation=relaxation, collision_relaxation=relaxation
@@ -79,7 +78,13 @@ def runner(options: SolverOptions) -> Runner:
         first = Outcome(jnp.asarray(False), zero, zero, zero, zero, zero)
         return jax.lax.fori_loop(0, steps, advance, (start, first))[1]
 
-    return run
+    @jax.jit
+    def batch(scene: Scene, starts: State, *case: Array) -> Outcome:
+        # A batch iterates as long as its slowest member. On the CPU that costs more than it saves.
+        together = None if jax.default_backend() == "cpu" else len(starts.position)
+        return jax.lax.map(lambda start: run(scene, start, *case), starts, batch_size=together)
+
+    return batch
 
 
 def violation(scene: Scene, state: State, relaxation: float) -> Float[Array, ""]:

@@ -1,0 +1,186 @@
+"""Collision of two convex pieces as a conic program: minimise alpha, p in both scaled sets.
+
+Its optimality conditions are the collision rows of every contact; `collision` solves them
+alone. Everything is dimensionless: slacks are divided by the length of their shape, points
+and auxiliaries are measured in the length of the pair.
+
+Source: single-level contact simulation, eq. 14 and appendix A; DCOL.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from silico_py.primitives import ConvexShape
+from silico_py.solver.dense import matmul
+
+START_ALPHA = 1.1  # smallest scaling of the start
+START_MARGIN = 1.5  # of the start's scaling over the larger gauge
+START_DEPTH = 0.3  # of the start point below a half-space, in lengths of the other shape
+
+
+class SlackMap(NamedTuple):
+    """The affine slack f = constant + to_x x + to_alpha alpha + to_eps eps of one shape."""
+
+    constant: Float[Array, " dim"]
+    to_x: Float[Array, "dim 3"]
+    to_alpha: Float[Array, " dim"]
+    to_eps: Float[Array, "dim n_aux"]
+
+    @classmethod
+    def of(cls, shape: ConvexShape) -> SlackMap:
+        """Read off the slack of `shape`, divided by its length; x and eps in that length."""
+        length = shape.characteristic_length
+        zero = jnp.zeros((), length.dtype)
+        point, eps = jnp.zeros(3, length.dtype), jnp.zeros(shape.n_aux, length.dtype)
+        to_x, to_alpha, to_eps = jax.jacfwd(shape.slack, argnums=(0, 1, 2))(point, zero, eps)
+        return cls(shape.slack(point, zero, eps) / length, to_x, to_alpha / length, to_eps)
+
+    def slack(
+        self, x: Float[Array, "3"], alpha: Float[Array, ""], eps: Float[Array, " n_aux"]
+    ) -> Float[Array, " dim"]:
+        """f at a local point x (in lengths of the shape)."""
+        return (
+            self.constant + matmul(self.to_x, x) + self.to_alpha * alpha + matmul(self.to_eps, eps)
+        )
+
+
+class Piece(NamedTuple):
+    """A convex shape placed in the world by `center` and `rotation`."""
+
+    shape: ConvexShape
+    map: SlackMap
+    center: Float[Array, "3"]
+    rotation: Float[Array, "3 3"]
+
+    def local(self, point: Float[Array, "3"]) -> Float[Array, "3"]:
+        """World point in the frame of the shape [m]."""
+        return matmul(self.rotation.T, point - self.center)
+
+    def slack(
+        self, point: Float[Array, "3"], alpha: Float[Array, ""], eps: Float[Array, " n_aux"]
+    ) -> Float[Array, " dim"]:
+        """f at a world point [m]."""
+        return self.map.slack(self.local(point) / self.length, alpha, eps)
+
+    @property
+    def length(self) -> Float[Array, ""]:
+        """Unit of length of the shape's slack [m]."""
+        return self.shape.characteristic_length
+
+    @property
+    def reference(self) -> Float[Array, "3"]:
+        """World point about which the shape is scaled."""
+        return self.center + matmul(self.rotation, self.shape.reference)
+
+
+class Primal(NamedTuple):
+    """Unknowns of the collision program: contact point, scaling, auxiliaries."""
+
+    point: Float[Array, "3"]
+    alpha: Float[Array, ""]
+    eps_a: Float[Array, " n_aux_a"]
+    eps_b: Float[Array, " n_aux_b"]
+
+
+class CollisionRows(NamedTuple):
+    """The optimality conditions, one field a printed line, and the two sensitivities.
+
+    `normal_a` = d alpha / d x_a and `normal_b` = -d alpha / d x_b in units of 1 / length;
+    they agree at a solution and each body's wrench uses its own.
+    """
+
+    point: Float[Array, "3"]
+    scale: Float[Array, ""]
+    auxiliary: Float[Array, " n_aux"]
+    slack_a: Float[Array, " dim_a"]
+    slack_b: Float[Array, " dim_b"]
+    normal_a: Float[Array, "3"]
+    normal_b: Float[Array, "3"]
+
+
+def pair_length(a: ConvexShape, b: ConvexShape) -> Float[Array, ""]:
+    """Unit of length of a pair: that of the smaller shape [m]."""
+    if not b.scaled:
+        return a.characteristic_length
+    if not a.scaled:
+        return b.characteristic_length
+    return jnp.minimum(a.characteristic_length, b.characteristic_length)
+
+
+def conditions(
+    a: Piece,
+    b: Piece,
+    length: Float[Array, ""],
+    primal: Primal,
+    dual_a: Float[Array, " dim_a"],
+    dual_b: Float[Array, " dim_b"],
+) -> CollisionRows:
+    """Rows of the collision program at a world point `primal.point` [m]."""
+    normal_a = length / a.length * matmul(a.rotation, matmul(a.map.to_x.T, dual_a))
+    normal_b = -length / b.length * matmul(b.rotation, matmul(b.map.to_x.T, dual_b))
+    return CollisionRows(
+        point=normal_a - normal_b,
+        scale=jnp.sum(a.map.to_alpha * dual_a) + jnp.sum(b.map.to_alpha * dual_b) - 1,
+        auxiliary=jnp.concatenate([matmul(a.map.to_eps.T, dual_a), matmul(b.map.to_eps.T, dual_b)]),
+        slack_a=a.slack(primal.point, primal.alpha, primal.eps_a),
+        slack_b=b.slack(primal.point, primal.alpha, primal.eps_b),
+        normal_a=normal_a,
+        normal_b=normal_b,
+    )
+
+
+class Start(NamedTuple):
+    """A strictly feasible point of the collision program with duals on its central path."""
+
+    primal: Primal
+    dual_a: Float[Array, " dim_a"]
+    dual_b: Float[Array, " dim_b"]
+    slack_a: Float[Array, " dim_a"]
+    slack_b: Float[Array, " dim_b"]
+    complementarity: Float[Array, ""]
+
+
+def central_start(a: Piece, b: Piece) -> Start:
+    """A point between the shapes, scaled until both hold it with room to spare.
+
+    Legal for any pose, overlapping ones included. With slack s the dual is t s^-1, with t
+    from the alpha row.
+    """
+    point = _point_between(a, b)
+    gauge_a, eps_a = _interior(a, point)
+    gauge_b, eps_b = _interior(b, point)
+    alpha = jnp.maximum(START_ALPHA, START_MARGIN * jnp.maximum(gauge_a, gauge_b))
+    primal = Primal(point, alpha, eps_a, eps_b)
+    slack_a, slack_b = a.slack(point, alpha, eps_a), b.slack(point, alpha, eps_b)
+    inverse_a, inverse_b = a.shape.cone.inverse(slack_a), b.shape.cone.inverse(slack_b)
+    t = 1 / (jnp.sum(a.map.to_alpha * inverse_a) + jnp.sum(b.map.to_alpha * inverse_b))
+    return Start(primal, t * inverse_a, t * inverse_b, slack_a, slack_b, t)
+
+
+def _interior(piece: Piece, point: Float[Array, "3"]) -> tuple[Array, Array]:
+    gauge, eps = piece.shape.interior(piece.local(point))
+    return gauge, eps / piece.length
+
+
+def _point_between(a: Piece, b: Piece) -> Float[Array, "3"]:
+    if not b.shape.scaled:
+        return _point_below(a, b)
+    if not a.shape.scaled:
+        return _point_below(b, a)
+    gauge_a, _ = a.shape.interior(a.local(b.reference))
+    gauge_b, _ = b.shape.interior(b.local(a.reference))
+    # The point of the segment where both gauges agree; any point if the centres coincide.
+    total = gauge_a + gauge_b
+    share = jnp.where(total > 0, gauge_b / jnp.where(total > 0, total, 1), 0.5)
+    return a.reference + share * (b.reference - a.reference)
+
+
+def _point_below(a: Piece, ground: Piece) -> Float[Array, "3"]:
+    normal = matmul(ground.rotation, ground.shape.normal)
+    height = jnp.sum(normal * (a.reference - ground.center)) - ground.shape.offset
+    return a.reference - normal * (jnp.maximum(height, 0) + START_DEPTH * a.length)

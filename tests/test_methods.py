@@ -1,0 +1,159 @@
+"""The bilevel method, and the study that compares it."""
+
+import csv
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from rich.console import Console
+
+import silico_py as sp
+from silico_py.collision import WARM_RELAXATION, solve_collision
+from silico_py.collision_program import Piece, SlackMap, pair_length
+from silico_py.linearization import perturb
+from silico_py.study import command, experiments, report
+from silico_py.study.scenes import drop, planar_polytope
+
+RHO = 1e-4
+SPACING = 1e-6
+
+
+@pytest.fixture(scope="module")
+def ellipsoids():
+    """(scene, 6 states): an ellipsoid above the floor, sliding, rolling and landing on it."""
+    scene, _ = sp.scenes.drop("ellipsoid", friction=0.3)
+    rng = np.random.default_rng(0)
+    turn = rng.normal(size=(6, 1, 4))
+    turn /= np.linalg.norm(turn, axis=-1, keepdims=True)
+    radii = np.array(scene.bodies[0].pieces[0][0].radii)
+    up = np.array([np.array(sp.rotation.matrix(q[0]))[2] for q in turn])
+    position = np.zeros((6, 1, 3))
+    position[:, 0, 2] = np.linalg.norm(radii * up, axis=1) + [0.3, 0, 0, 0.002, 0.002, 0]
+    velocity, spin = rng.uniform(-1, 1, (2, 6, 1, 3))
+    velocity[..., 2] = -np.abs(velocity[..., 2])
+    return scene, sp.State(*map(jnp.asarray, (position, turn, velocity, spin)))
+
+
+@pytest.fixture(scope="module")
+def bilevel(ellipsoids):
+    """`(states, changes, directions)`: step after the change, info, derivative along it."""
+    scene, _ = ellipsoids
+    options = sp.SolverOptions(relaxation=RHO, collision_relaxation=RHO, method="bilevel")
+
+    def run(state, change, direction):
+        step = lambda c: sp.step(scene, perturb(state, c), options=options)  # noqa: E731
+        following, slope, info = jax.jvp(step, (change,), (direction,), has_aux=True)
+        return following, info, slope
+
+    return jax.jit(jax.vmap(run))
+
+
+def test_both_methods_have_the_same_solutions(ellipsoids, bilevel):
+    scene, states = ellipsoids
+    nothing = np.zeros((6, 1, 12))
+    inner, other, _ = bilevel(states, nothing, nothing)
+    options = sp.SolverOptions(relaxation=RHO)
+    single, info = jax.jit(jax.vmap(lambda s: sp.step(scene, s, options=options)))(states)
+    assert info.converged.all() and other.converged.all()
+    assert (np.linalg.norm(info.contacts.force[:, 0], axis=-1) > 1).sum() >= 4
+    for name in ("velocity", "angular_velocity"):
+        np.testing.assert_allclose(getattr(single, name), getattr(inner, name), atol=5 * RHO)
+    scale = np.abs(info.contacts.force).max()
+    np.testing.assert_allclose(info.contacts.force, other.contacts.force, atol=1e-3 * scale)
+
+
+@pytest.mark.parametrize("k", [0, 2, 3])
+def test_the_bilevel_step_is_differentiable(ellipsoids, bilevel, k):
+    state = jax.tree.map(lambda v: jnp.stack([v[k]] * 6), ellipsoids[1])
+    directions = np.random.default_rng(k).normal(size=(6, 1, 12))
+    _, info, slopes = bilevel(state, 0 * directions, directions)
+    ahead, behind = (bilevel(state, s * SPACING * directions, directions)[0] for s in (1, -1))
+    assert info.converged.all()
+    for name in ("position", "velocity", "angular_velocity"):
+        found = getattr(slopes, name)
+        expected = (getattr(ahead, name) - getattr(behind, name)) / (2 * SPACING)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+
+
+def test_a_warm_start_changes_nothing_but_the_time():
+    """Of a collision program; from a pose that is too far away the usual start takes over."""
+    box, cone = (sp.scenes.SHAPES[name]() for name in ("box", "cone"))
+    rng = np.random.default_rng(0)
+    turn = rng.normal(size=(40, 4))
+    turn /= np.linalg.norm(turn, axis=-1, keepdims=True)
+    near = rng.uniform(-0.3, 0.3, (40, 3)) + [0, 0, 0.6]
+    far = np.where(np.arange(40)[:, None] % 2, near + [0, 0, 3.0], near + 0.01)
+
+    @jax.jit
+    @jax.vmap
+    def both(turn, here, there):
+        b = Piece(box, SlackMap.of(box), jnp.zeros(3), jnp.eye(3))
+        a = Piece(cone, SlackMap.of(cone), here, sp.rotation.matrix(turn))
+        length = pair_length(cone, box)
+        before = solve_collision(a, b, length, WARM_RELAXATION, 50)
+        a = a._replace(center=there)
+        cold = solve_collision(a, b, length, 1e-8, 50)
+        return cold, solve_collision(a, b, length, 1e-8, 50, before.end)
+
+    cold, warm = both(turn, near, far)
+    assert cold.converged.all() and warm.converged.all()
+    np.testing.assert_allclose(warm.alpha, cold.alpha, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(warm.normal, cold.normal, rtol=0, atol=1e-8)
+    assert np.median(warm.iterations[::2]) < 0.75 * np.median(cold.iterations[::2])
+
+
+def test_the_polytope_of_the_paper_stays_in_its_plane():
+    scene, starts = planar_polytope()
+    state = jax.tree.map(lambda v: v[0], starts(0, 1))
+    trajectory = jax.jit(lambda s: sp.rollout(scene, s, 100))(state)
+    assert trajectory.info.converged.all()
+    assert np.abs(trajectory.state.position[:, 0, 1]).max() < 1e-6
+    assert np.abs(trajectory.state.angular_velocity[..., [0, 2]]).max() < 1e-6
+    assert np.abs(trajectory.state.velocity[:10, 0, 0]).max() > 0.1
+
+
+CASES = {"members": 2, "frequencies": (10,), "relaxations": (1e-3,), "seconds": 0.5}
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """Of the single-level method; the bilevel takes long to compile."""
+    (row,) = experiments.drops(drop("sphere"), methods=("single-level",), **CASES)
+    return [row, row | {"method": "bilevel"}]
+
+
+def test_rows_of_the_study(rows):
+    (row,) = rows[:1]
+    assert row["runs"] == 2 and row["failed"] == 0
+    assert 2 < row["iterations"] < 30
+    assert 0 < row["linear momentum"] < 4
+    assert row["detector violation"] <= row["violation"] <= 4 * row["relaxation"]
+
+
+def test_a_study_goes_on_where_it_stopped(rows, tmp_path, monkeypatch):
+    asked = []
+
+    def drops(experiment, done, **_):
+        for row in rows:
+            case = {name: row[name] for name in ("method", "frequency", "relaxation")}
+            if not done(case):
+                asked.append(case)
+                yield row
+
+    monkeypatch.setattr(experiments, "drops", drops)
+    report.save_rows(rows[:1], tmp_path / "spheres")
+    grid = {"frequencies": (10,), "relaxations": (1e-3,)}
+    console = Console(quiet=True)
+    command._grid_study("spheres", drop("sphere"), grid, command.DROP_FIELDS, tmp_path, console)
+    assert [case["method"] for case in asked] == ["bilevel"]
+    assert json.loads((tmp_path / "spheres.json").read_text()) == rows
+    with (tmp_path / "spheres.csv").open() as file:
+        assert [row["method"] for row in csv.DictReader(file)] == ["single-level", "bilevel"]
+    assert (tmp_path / "spheres.png").stat().st_size > 10_000
+
+
+def test_an_unknown_experiment_is_named(tmp_path):
+    with pytest.raises(ValueError, match="teapot"):
+        command.study(tmp_path, quick=True, others=["teapot"])
