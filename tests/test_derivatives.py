@@ -154,6 +154,60 @@ def test_derivatives_by_parameters_in_both_modes(drop, by_parameters, rho):
     np.testing.assert_allclose(back, found, rtol=0, atol=1e-9 * np.abs(found).max())
 
 
+TENT = np.array([(0.2, 0.2, 0), (0.2, -0.2, 0), (-0.2, 0.2, 0), (-0.2, -0.2, 0), (0.1, 0, 0.3)])
+SHAPE_PARAMETERS = {
+    "radii": np.array([0.3, 0.2, 0.15]),
+    "capsule": np.array([0.1, 0.3]),
+    "offset": np.array([0.35, 0.05, 0.1]),
+    "turn": np.array([0.2, -0.3, 0.4]),
+    "rows": np.array(
+        [[1, 0.1, 0.2], [-1, 0.2, 0.1], [0.1, 1, 0], [0, -1, 0.2], [0, 0.1, 1], [0, 0, -1]]
+    ),
+    "heights": np.array([0.1, 0.12, 0.1, 0.1, 0.11, 0.14]),
+    "corners": TENT[[0, 1, 2, 4]],
+    "inertia": np.array([0.02, 0.03, 0.04]),
+    "gravity": np.array([0.3, 0.1, -9.0]),
+}
+
+
+def by_shapes(p, rho):
+    """A body of four pieces that lie on the floor together, after a step."""
+    capsule = sp.Capsule(radius=p["capsule"][0], length=p["capsule"][1])
+    turn = sp.rotation.cayley(jnp.asarray(p["turn"]))
+    up = jnp.array([1.0, 0, 0, 0])
+    pieces = [
+        (sp.Ellipsoid(radii=p["radii"]), jnp.array([0, 0, 0.15]), up),
+        (capsule, p["offset"], sp.rotation.normalize(turn)),
+        (sp.Polytope(p["rows"], p["heights"]), jnp.array([0, 0.4, 0.14]), up),
+        (sp.Polytope.from_vertices(p["corners"]), jnp.array([-0.3, -0.3, 0.0]), up),
+    ]
+    inertia = jnp.diag(p["inertia"])
+    body = sp.Body("all", pieces, mass=1.5, inertia=inertia, center_of_mass=(0.05, 0.0, 0.1))
+    scene = sp.Scene([body], [sp.scenes.floor()], friction=0.4, gravity=p["gravity"])
+    state = scene.state(position=[[0, 0, 0.002]], velocity=[[0.4, -0.2, -0.3]])
+    following, info = sp.step(scene, state, options=sp.SolverOptions(relaxation=rho))
+    assert isinstance(info.converged, jax.core.Tracer) or info.converged
+    return flat(following)
+
+
+@pytest.mark.parametrize("name", SHAPE_PARAMETERS)
+def test_derivatives_by_every_shape_parameter(name):
+    rho, h = 1e-3, 1e-6
+    direction = np.random.default_rng(0).normal(size=SHAPE_PARAMETERS[name].shape)
+    # All parameters are differentiated, most along zero: one compilation serves all names.
+    tangents = {key: np.zeros_like(value) for key, value in SHAPE_PARAMETERS.items()}
+    tangents[name] = direction / np.abs(direction).max()
+
+    def at(t):
+        values = {key: value + t * tangents[key] for key, value in SHAPE_PARAMETERS.items()}
+        return jax.jvp(lambda p: by_shapes(p, rho), (values,), (tangents,))
+
+    (_, found), (ahead, _), (behind, _) = (at(t) for t in (0.0, h, -h))
+    expected = (ahead - behind) / (2 * h)
+    assert np.abs(expected).max() > 1e-3
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+
+
 DIRECTION = jnp.array([[0.5, -1.0, 2.0]])
 
 
