@@ -28,6 +28,7 @@ SHIFTS = (0.0, 1e-4, 1e-2)  # [m, rad]
 KICK = 0.3  # [m/s, rad/s]
 BARS = {1e-3: 1e-5, 1e-6: 1e-4}  # largest relative error of a column, for each relaxation
 SPACINGS = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8)
+ZERO = 1e-6  # of the largest entry of all
 STENCIL = {-2: 1 / 12, -1: -2 / 3, 1: 2 / 3, 2: -1 / 12}
 
 
@@ -155,7 +156,8 @@ def _ends(
 
 def errors(found: np.ndarray, slopes: np.ndarray) -> Errors:
     """Of each column, relative to its largest entry, against the spacing that is best for it."""
-    size = np.abs(slopes).max(axis=1)
+    # Some columns are zero: a body without memory does not know its velocity.
+    size = np.maximum(np.abs(slopes).max(axis=1), ZERO * np.abs(found).max())
     gaps = np.abs(np.diff(slopes, axis=0)).max(axis=1) / np.minimum(size[1:], size[:-1])
     best = np.argmin(gaps, axis=0)[None]
     doubt = np.take_along_axis(gaps, best, axis=0)[0]

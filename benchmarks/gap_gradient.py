@@ -3,7 +3,8 @@
 The ball starts at rest 1 cm from the box and is pushed by a constant force for 10 steps of
 0.01 s. Below about 2 N it does not arrive, and the exact derivative of the box's position by
 the force vanishes. The smoothed one is compared with randomised smoothing of the exact
-roll-out, whose width is fitted.
+roll-out, whose width is fitted, and with MJX's derivative of the same task (if installed):
+zero before contact, and not a number with elliptic cones.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 import silico_py as sp
-from benchmarks import harness
+from benchmarks import engines, harness
 
 STEPS = 10
 FORCES = np.array([0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0])  # [N]
@@ -97,6 +98,15 @@ def sampled(
     return forces[converged], moved[converged], int((~converged).sum())
 
 
+def of_mjx(scene: sp.Scene, state: sp.State) -> dict[str, np.ndarray]:
+    """What MJX answers, for both kinds of friction cones; nothing where it is not installed."""
+    mjx = engines.load("mjx")
+    if mjx is None:
+        return {}
+    cones = ("pyramidal", "elliptic")
+    return {cone: mjx.push_slopes(scene, state, FORCES, STEPS, cone) for cone in cones}
+
+
 def run(quick: bool, console: Console) -> bool:
     """10,000 samples (`quick` 1,000); True when every smoothed slope is positive and agrees."""
     scene, state = at_rest()
@@ -123,6 +133,9 @@ def run(quick: bool, console: Console) -> bool:
         }
         text = harness.colored(f"{agreement:.3f}", good)
         console.print(f"rho {rho:g}: correlation {text}, median size {size:.2f} of randomised")
+    for cone, slopes in of_mjx(scene, state).items():
+        columns.append((f"MJX, {cone}", slopes))
+        results[f"MJX, {cone}"] = slopes.tolist()
     for name, _ in columns:
         out.add_column(name, justify="right")
     for k, force in enumerate(FORCES):

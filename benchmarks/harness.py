@@ -156,22 +156,6 @@ def deepest(scene: sp.Scene, state: sp.State) -> Any:
     return worst
 
 
-def duality_gap(scene: sp.Scene) -> int:
-    """How far, in relaxations, relaxed alpha may lie above the exact one: the degree of the pair.
-
-    Every cone of a pair ends at complementarity rho, and their sum is the gap; one more is
-    granted for the tolerances.
-    """
-    degrees = []
-    for pair in scene.pairs:
-        a = scene.bodies[pair.body_a].pieces[pair.piece_a][0]
-        fixed = pair.body_b is None
-        pieces = scene.environment if fixed else scene.bodies[pair.body_b].pieces
-        b = pieces[pair.piece_b].shape if fixed else pieces[pair.piece_b][0]
-        degrees.append(a.cone.degree + b.cone.degree)
-    return max(degrees) + 1
-
-
 def _placed(scene: sp.Scene, state: sp.State, body: int, piece: int) -> tuple:
     shape, position, orientation = scene.bodies[body].pieces[piece]
     turn = state.orientation[body]

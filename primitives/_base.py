@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from silico_py.solver.cones import ProductCone
+from silico_py.solver.cones import ORTHANT, SECOND_ORDER, ProductCone
 
 Scalar = Float[Array, ""]
 Vector3 = Float[Array, "3"]
@@ -19,6 +19,7 @@ Matrix3 = Float[Array, "3 3"]
 Mesh = tuple[np.ndarray, np.ndarray]
 
 UNIT_TOLERANCE = 1e-6
+ACTIVE_EXCESS = {ORTHANT: 1.0, SECOND_ORDER: 0.5}  # see `ConvexShape.least_excess`
 
 T = TypeVar("T", bound=type)
 
@@ -240,6 +241,16 @@ class ConvexShape(Shape, ABC):
     @abstractmethod
     def cone(self) -> ProductCone:
         """The cone of the slack."""
+
+    @property
+    def least_excess(self) -> float:
+        """What this shape adds at least to the relaxed scaling, in relaxations.
+
+        At complementarity s o z = rho e the scaling exceeds the smallest one by s.z*, with z*
+        the exact dual: rho for an active row of an orthant, rho / 2 for an active second-order
+        cone, whose s and z* lie on opposite rays. At least one of them is active.
+        """
+        return min(ACTIVE_EXCESS[kind] for kind, _ in self.cone.blocks)
 
     @abstractmethod
     def slack(self, x: Vector3, alpha: Scalar, eps: Float[Array, " n_aux"]) -> Float[Array, " dim"]:

@@ -66,6 +66,11 @@ class MinkowskiSum(ConvexShape):
         return self.first.cone + self.second.cone
 
     @property
+    def least_excess(self) -> float:
+        """That of both: each of them carries the whole force."""
+        return self.first.least_excess + self.second.least_excess
+
+    @property
     def n_aux(self) -> int:
         """Auxiliaries of both, and the point of `first`."""
         return self.first.n_aux + self.second.n_aux + 3

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
 from silico_py.primitives._base import (
+    ACTIVE_EXCESS,
     ConvexShape,
     MassProperties,
     Mesh,
@@ -25,7 +26,7 @@ from silico_py.primitives._conic_gauge import conic_gauge
 from silico_py.primitives._mesh import hull_mesh, revolve, sphere_profile
 from silico_py.primitives._moments import edges, padding_moments, solid_moments
 from silico_py.primitives.polytope import Polytope
-from silico_py.solver.cones import ProductCone
+from silico_py.solver.cones import SECOND_ORDER, ProductCone
 
 
 @primitive
@@ -91,6 +92,11 @@ class PaddedPolytope(ConvexShape):
     def cone(self) -> ProductCone:
         """One slack for each face and a second-order cone for the ball."""
         return self.core.cone + ProductCone.second_order(4)
+
+    @property
+    def least_excess(self) -> float:
+        """That of the core and of the ball: each carries the whole force."""
+        return self.core.least_excess + ACTIVE_EXCESS[SECOND_ORDER]
 
     def slack(self, x: Vector3, alpha: Scalar, eps: Vector3) -> Float[Array, " m+4"]:
         """The polytope's slack at x - eps, and (alpha radius, eps)."""

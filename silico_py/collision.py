@@ -215,8 +215,10 @@ def _end(w: Variables, a: Piece, origin: Array, length: Array, rho: Array) -> St
     """The single cell of a solution, with names."""
     cell = jax.tree.map(lambda v: v[0], w.cells[0])
     cut = [a.shape.cone.dim]
-    duals, slacks = jnp.split(cell.dual, cut), jnp.split(cell.slack, cut)
-    return Start(_unpack(cell.x, a.shape, origin, length), *duals, *slacks, rho)
+    dual_a, dual_b = jnp.split(cell.dual, cut)
+    slack_a, slack_b = jnp.split(cell.slack, cut)
+    primal = _unpack(cell.x, a.shape, origin, length)
+    return Start(primal, dual_a, dual_b, slack_a, slack_b, rho)
 
 
 def _variables(start: Start, origin: Float[Array, "3"], length: Array) -> Variables:

@@ -31,7 +31,8 @@ class ContactInfo(NamedTuple):
     """The contacts of one step, in the order of `scene.pairs`.
 
     Attributes:
-        alpha: relaxed scaling; it lies above the exact one (`collide`) by about 2 rho.
+        alpha: relaxed scaling, less what the relaxation is sure to add. It lies above the exact
+            one (`collide`) by 0 where round surfaces or faces meet, by some rho where corners do.
         point: contact point, world [m].
         normal: unit vector from b to a, world.
         force: total contact force on a, world [N]; the one on b is its opposite.

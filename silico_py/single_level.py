@@ -8,7 +8,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from silico_py import friction
-from silico_py.collision_program import CollisionRows, Primal, central_start, conditions
+from silico_py.collision_program import (
+    CollisionRows,
+    Primal,
+    central_start,
+    conditions,
+    least_excess,
+)
 from silico_py.contact import CONE, Contact, Touch, both_kinematics, current, exchange
 from silico_py.primitives import ConvexShape
 from silico_py.solver import CellResidual, CellVariables, ProductCone
@@ -48,7 +54,7 @@ def contact_rows(
     u = unpack(x, z, c)
     a, b = both_kinematics(y, c)
     rows = conditions(a.piece, b.piece, c.length, u.primal, u.dual_a, u.dual_b)
-    ends = exchange(_touch(u, rows), y, c)
+    ends = exchange(_touch(u, rows, c), y, c)
     local = [rows.point, rows.scale[None], rows.auxiliary, ends.limit]
     slack = [rows.slack_a, rows.slack_b, ends.slack]
     return CellResidual(ends.nodes, jnp.concatenate(local), jnp.concatenate(slack))
@@ -60,12 +66,15 @@ def touch(
     """Geometry and impulses at given unknowns."""
     u = unpack(x, z, c)
     a, b = both_kinematics(y, c)
-    return _touch(u, conditions(a.piece, b.piece, c.length, u.primal, u.dual_a, u.dual_b))
+    rows = conditions(a.piece, b.piece, c.length, u.primal, u.dual_a, u.dual_b)
+    return _touch(u, rows, c)
 
 
-def _touch(u: Unknowns, rows: CollisionRows) -> Touch:
+def _touch(u: Unknowns, rows: CollisionRows, c: Contact) -> Touch:
     sensitivities = (rows.normal_a, rows.normal_b)
-    return Touch(u.primal.alpha, u.primal.point, *sensitivities, u.gamma, u.psi, u.beta)
+    # What is sure to be the relaxation's doing is not counted as a gap.
+    alpha = u.primal.alpha - least_excess(c.a.shape, c.b.shape) * c.relaxation
+    return Touch(alpha, u.primal.point, *sensitivities, u.gamma, u.psi, u.beta)
 
 
 def start_contact(c: Contact) -> tuple[Contact, CellVariables]:

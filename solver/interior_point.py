@@ -147,7 +147,7 @@ def fused_if_small(function: Callable, problem: Problem, w: Variables) -> Callab
 
 
 def _search(problem: Problem, start: Variables, options: Options) -> Solution:
-    table = Attempt(*(jnp.array(column, start.y.dtype) for column in zip(*ATTEMPTS, strict=True)))
+    table = [jnp.array(column, start.y.dtype) for column in zip(*ATTEMPTS, strict=True)]
 
     def unfinished(carry: tuple) -> Bool[Array, ""]:
         k, it = carry
@@ -160,7 +160,7 @@ def _search(problem: Problem, start: Variables, options: Options) -> Solution:
         it = _begin(problem, start, last.iterations, how.easing, options)
         return k + 1, _walk(problem, it, how, k + 1 == len(ATTEMPTS), options)
 
-    shapes = jax.eval_shape(partial(_begin, problem, options=options), start, 0, table.easing[0])
+    shapes = jax.eval_shape(partial(_begin, problem, options=options), start, 0, table[0][0])
     nothing = jax.tree.map(lambda v: jnp.zeros(v.shape, v.dtype), shapes)
     _, last = jax.lax.while_loop(unfinished, attempt, (jnp.zeros((), int), nothing))
     return _solution(problem, last, options)

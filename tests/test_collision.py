@@ -33,10 +33,11 @@ def random_poses(seed: int) -> tuple[np.ndarray, np.ndarray]:
 def pair(request):
     a, b = PAIRS[request.param]
 
-    def both(x, q):
-        return sp.collide(a, (x[0], q[0]), b, (x[1], q[1]))
+    @jax.jit
+    def both(x, q, relaxation=1e-11):
+        return jax.vmap(lambda x, q: sp.collide(a, (x[0], q[0]), b, (x[1], q[1]), relaxation))(x, q)
 
-    return a, b, jax.jit(jax.vmap(both))
+    return a, b, both
 
 
 def reference(a, b, x, q) -> float:
@@ -96,3 +97,42 @@ def test_normal_is_the_gradient_of_alpha(pair):
     gradient = np.stack(gradient, axis=-1)
     gradient /= np.linalg.norm(gradient, axis=-1, keepdims=True)
     np.testing.assert_allclose(collide(x, q).normal, gradient, atol=1e-3)
+
+
+FLAT, ON_A_VERTEX = (1.0, 0.0, 0.0, 0.0), (0.8804762392, 0.2798481423, 0.3647051996, 0.1159168956)
+EXCESS = {  # of a relaxed alpha in relaxations: 1 an active row, 1/2 an active second-order cone
+    "ball on ball": (sp.Sphere(0.2), (0.1, 0.0, 0.4), FLAT, sp.Sphere(0.3), 1.0),
+    "ball on floor": (sp.Sphere(0.2), (0.0, 0.0, 0.2), FLAT, sp.HalfSpace((0, 0, 1), 0.0), 1.5),
+    "face on floor": (
+        sp.Box((0.2, 0.1, 0.3)),
+        (0.0, 0.0, 0.3),
+        FLAT,
+        sp.HalfSpace((0, 0, 1), 0.0),
+        2.0,
+    ),
+    "vertex on floor": (
+        sp.Box((0.2, 0.2, 0.2)),
+        (0.0, 0.0, 0.34),
+        ON_A_VERTEX,
+        sp.HalfSpace((0, 0, 1), 0.0),
+        4.0,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EXCESS)
+def test_excess_of_a_relaxed_alpha(name):
+    a, position, turn, b, expected = EXCESS[name]
+    rho, there = 1e-5, (np.zeros(3), FLAT)
+    turn = np.array(turn) / np.linalg.norm(turn)
+    relaxed, exact = (sp.collide(a, (position, turn), b, there, r).alpha for r in (rho, 1e-11))
+    assert (relaxed - exact) / rho == pytest.approx(expected, rel=1e-2)
+    assert a.least_excess + b.least_excess <= expected
+
+
+def test_the_sure_part_of_the_excess(pair):
+    """Never more than the excess itself, whatever touches."""
+    a, b, collide = pair
+    rho, poses = 1e-5, random_poses(5)
+    excess = (collide(*poses, rho).alpha - collide(*poses, 1e-11).alpha) / rho
+    assert (excess >= 0.99 * (a.least_excess + b.least_excess)).all()

@@ -173,3 +173,14 @@ def test_true_penetration_is_within_four_rho():
         exact = sp.collide(shape, (x[0], q[0]), floor(), pose)
         assert bool(exact.converged)
         assert float(exact.alpha) > 1 - 4 * rho
+
+
+@pytest.mark.parametrize("relaxation", [1e-3, 1e-5])
+def test_a_resting_sphere_hovers_by_the_relaxation_over_its_impulse(relaxation):
+    """In closed form: the exact gap times the impulse of gravity is the relaxation."""
+    scene, _ = sp.scenes.drop("sphere")
+    radius = float(scene.bodies[0].pieces[0][0].radius)
+    gap = radius * relaxation / (9.81 * 0.01)
+    state = scene.state(position=[[0.0, 0.0, radius + gap]])
+    height = float(rolled(scene, state, 20, relaxation=relaxation).state.position[-1, 0, 2])
+    assert height - radius == pytest.approx(gap, rel=5 * relaxation / (9.81 * 0.01))
