@@ -65,7 +65,7 @@ def check(
         "steps": steps,
         "not converged": unsolved,
         "violating": violating,
-        "conditions": dict(failed),
+        "conditions": failed,
         "tightest": tightest,
     }
 
@@ -73,9 +73,9 @@ def check(
 def total(found: list[dict[str, Any]]) -> dict[str, Any]:
     """Of all cases of one scene."""
     counts = {k: sum(f[k] for f in found) for k in ("steps", "not converged", "violating")}
-    failed = sum((Counter(f["conditions"]) for f in found), Counter())
+    failed = sum((f["conditions"] for f in found), Counter())
     tightest = max((f["tightest"] for f in found), key=lambda item: item[1])
-    return counts | {"conditions": dict(failed), "tightest": tightest}
+    return counts | {"conditions": failed, "tightest": tightest}
 
 
 def cells(result: dict[str, Any]) -> list[str]:

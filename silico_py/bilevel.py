@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 
 from silico_py import friction, rotation
 from silico_py.collision import WARM_RELAXATION, solve_collision
-from silico_py.collision_program import least_excess
+from silico_py.collision_program import without_excess
 from silico_py.contact import (
     CONE,
     Contact,
@@ -67,7 +67,7 @@ def touch(
     found = solve_collision(
         a.piece, b.piece, c.length, c.nested.relaxation, COLLISION_ITERATIONS, c.nested.warm
     )
-    alpha = found.alpha - least_excess(c.a.shape, c.b.shape) * c.nested.relaxation
+    alpha = without_excess(found.alpha, c.a.shape, c.b.shape, c.nested.relaxation)
     return Touch(alpha, found.point, found.normal, found.normal, z[0], x[0], z[1:])
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -28,11 +28,7 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-READY = ("peg_in_hole", "stack", "jenga", "bundle_drop", "planar_push", "collision", "grasp")
-SCENES: dict[str, Callable[..., tuple[sp.Scene, sp.State]]] = {
-    **{name: getattr(sp.scenes, name) for name in READY},
-    **{f"drop:{shape}": partial(sp.scenes.drop, shape) for shape in sp.scenes.SHAPES},
-}
+SCENES = sp.scenes.SCENES
 MODELS = (".xml", ".urdf", ".mjcf")
 CHECKOUT = Path(__file__).resolve().parents[1]  # where the package runs from its sources
 

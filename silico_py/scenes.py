@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import jax.numpy as jnp
 
@@ -247,3 +248,16 @@ def grasp(timestep: float = 0.1, friction: float = 0.5) -> SceneAndState:
         exclude=[("left", "right")],
     )
     return scene, scene.state(position=[[0.0, 0.0, 0.0], [-0.25, 0.0, 0.0], [0.25, 0.0, 0.0]])
+
+
+# All of them by name; each takes a `timestep`.
+SCENES: dict[str, Callable[..., SceneAndState]] = {
+    "peg_in_hole": peg_in_hole,
+    "stack": stack,
+    "jenga": jenga,
+    "bundle_drop": bundle_drop,
+    "planar_push": planar_push,
+    "collision": collision,
+    "grasp": grasp,
+    **{f"drop:{shape}": partial(drop, shape) for shape in SHAPES},
+}

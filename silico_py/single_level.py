@@ -13,7 +13,7 @@ from silico_py.collision_program import (
     Primal,
     central_start,
     conditions,
-    least_excess,
+    without_excess,
 )
 from silico_py.contact import CONE, Contact, Touch, both_kinematics, current, exchange
 from silico_py.primitives import ConvexShape
@@ -73,7 +73,7 @@ def touch(
 def _touch(u: Unknowns, rows: CollisionRows, c: Contact) -> Touch:
     sensitivities = (rows.normal_a, rows.normal_b)
     # What is sure to be the relaxation's doing is not counted as a gap.
-    alpha = u.primal.alpha - least_excess(c.a.shape, c.b.shape) * c.relaxation
+    alpha = without_excess(u.primal.alpha, c.a.shape, c.b.shape, c.relaxation)
     return Touch(alpha, u.primal.point, *sensitivities, u.gamma, u.psi, u.beta)
 
 

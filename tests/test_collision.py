@@ -100,23 +100,12 @@ def test_normal_is_the_gradient_of_alpha(pair):
 
 
 FLAT, ON_A_VERTEX = (1.0, 0.0, 0.0, 0.0), (0.8804762392, 0.2798481423, 0.3647051996, 0.1159168956)
+FLOOR = sp.HalfSpace((0, 0, 1), 0.0)
 EXCESS = {  # of a relaxed alpha in relaxations: 1 an active row, 1/2 an active second-order cone
     "ball on ball": (sp.Sphere(0.2), (0.1, 0.0, 0.4), FLAT, sp.Sphere(0.3), 1.0),
-    "ball on floor": (sp.Sphere(0.2), (0.0, 0.0, 0.2), FLAT, sp.HalfSpace((0, 0, 1), 0.0), 1.5),
-    "face on floor": (
-        sp.Box((0.2, 0.1, 0.3)),
-        (0.0, 0.0, 0.3),
-        FLAT,
-        sp.HalfSpace((0, 0, 1), 0.0),
-        2.0,
-    ),
-    "vertex on floor": (
-        sp.Box((0.2, 0.2, 0.2)),
-        (0.0, 0.0, 0.34),
-        ON_A_VERTEX,
-        sp.HalfSpace((0, 0, 1), 0.0),
-        4.0,
-    ),
+    "ball on floor": (sp.Sphere(0.2), (0.0, 0.0, 0.2), FLAT, FLOOR, 1.5),
+    "face on floor": (sp.Box((0.2, 0.1, 0.3)), (0.0, 0.0, 0.3), FLAT, FLOOR, 2.0),
+    "vertex on floor": (sp.Box((0.2, 0.2, 0.2)), (0.0, 0.0, 0.34), ON_A_VERTEX, FLOOR, 4.0),
 }
 
 

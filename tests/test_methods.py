@@ -125,7 +125,7 @@ def rows():
 
 
 def test_rows_of_the_study(rows):
-    (row,) = rows[:1]
+    row = rows[0]
     assert row["runs"] == 2 and row["failed"] == 0
     assert 2 < row["iterations"] < 30
     assert 0 < row["linear momentum"] < 4

@@ -177,13 +177,12 @@ def push_slopes(
     source = mujoco_c.load_scene(scene, state)
     source.opt.cone = getattr(mujoco.mjtCone, f"mjCONE_{cone.upper()}")
     model, data = mjx.put_model(source), mjx.make_data(source)
-    qpos, qvel = (v[0] for v in mujoco_c.coordinates(harness.batch_of(state)))
+    qpos, qvel = (jnp.asarray(v[0]) for v in mujoco_c.coordinates(harness.batch_of(state)))
 
     def moved(force: jax.Array) -> jax.Array:
         pushed = data.xfrc_applied.at[2, 0].set(force)  # body 0 is the world
-        start = data.replace(qpos=jnp.asarray(qpos), qvel=jnp.asarray(qvel), xfrc_applied=pushed)
-        last, _ = jax.lax.scan(lambda d, _: (mjx.step(model, d), None), start, length=steps)
-        return last.qpos[0]
+        path, _ = _advance(model, data.replace(xfrc_applied=pushed), qpos, qvel, steps)
+        return path[-1, 0]
 
     slope = jax.jit(lambda force: jax.jvp(moved, (force,), (jnp.ones_like(force),))[1])
     return np.array([slope(force) for force in jnp.asarray(forces)])
