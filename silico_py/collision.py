@@ -246,4 +246,5 @@ def _program(a: Piece, b: Piece, length: Float[Array, ""], origin: Float[Array, 
     data = jax.tree.map(lambda v: v[None], (a, b, length, origin))
     group = CellGroup(cone, np.zeros((1, 1), int), cell, data, split=cone.dim)
     zero = jnp.zeros(1, origin.dtype)
-    return Problem(lambda y, _: y, zero, (group,), node_scale=jnp.ones_like(zero)[None])
+    scale = jnp.ones_like(zero)[None]
+    return Problem(lambda y, _: y, zero, (group,), scale, monotone=True)

@@ -31,7 +31,7 @@ from silico_py.simulate import (
 )
 from silico_py.solver import Problem, Variables, fused_if_small, newton_inverse
 from silico_py.solver.dense import accumulate, matmul
-from silico_py.solver.kkt import CellRightHandSide, RightHandSide
+from silico_py.solver.kkt import CellVector, SystemVector
 
 
 def linearize(
@@ -186,7 +186,7 @@ def _derivative(
 
 def _right_hand_sides(
     problem: Problem, w: Variables, bodies: Inputs, formulation: Formulation
-) -> RightHandSide:
+) -> SystemVector:
     """Minus the derivative of every row by the 18 n inputs, which stand in the columns."""
     n = len(w.y)
 
@@ -203,8 +203,8 @@ def _right_hand_sides(
         force, local, slack = (_spread(block, group.nodes, poses) for block in blocks)
         nodes = nodes - accumulate(force.reshape(-1, 6, 18 * n), group.nodes.reshape(-1), n)
         product = group.cone.product(cell.dual[:, None], slack.swapaxes(1, 2)).swapaxes(1, 2)
-        cells.append(CellRightHandSide(-local, -product))
-    return RightHandSide(nodes, tuple(cells))
+        cells.append(CellVector(-local, -product))
+    return SystemVector(nodes, tuple(cells))
 
 
 def _of_own_inputs(rows: Float[Array, "n rows 18"]) -> Float[Array, "n rows n 18"]:

@@ -6,14 +6,18 @@ dw = -F_w^-1 F_theta dtheta. Derivatives of any order and mode follow from this 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from silico_py.solver import dense, kkt
-from silico_py.solver.kkt import CellRightHandSide, RightHandSide
-from silico_py.solver.problem import CellVariables, Problem, Variables, residual
+from silico_py.solver import dense, kkt, krylov
+from silico_py.solver.kkt import CellVector, SystemVector
+from silico_py.solver.problem import Problem, Variables, conditions
+
+ACCURACY = 100.0  # of the linear solve, in roundings
 
 
 def implicit(
@@ -53,44 +57,52 @@ def _direction(
 ) -> Variables:
     """-F_w^-1 (F_data d_data + F_rho d_rho)."""
     here = problem.with_data(data)
-    _, rows = jax.jvp(lambda d: residual(problem.with_data(d), w), (data,), (d_data,))
+    _, rows = jax.jvp(lambda d: conditions(problem.with_data(d), w), (data,), (d_data,))
+    target = jax.tree.map(lambda v: -v[..., None], rows)
     cells = []
-    for group, cell, row in zip(problem.groups, w.cells, rows.cells, strict=True):
-        target = d_rho * group.cone.identity(cell.dual.dtype)
-        product = target - group.cone.product(cell.dual, row.slack)
-        cells.append(CellRightHandSide(-row.local[..., None], product[..., None]))
-    rhs = RightHandSide(-rows.nodes[..., None], tuple(cells))
-    direction = jax.tree.map(lambda v: v[..., 0], newton_inverse(here, w, rhs))
-    return kkt.add_slack_rows(direction, rows)
+    for group, cell, row in zip(problem.groups, w.cells, target.cells, strict=True):
+        asked = d_rho * group.cone.identity(cell.dual.dtype)
+        product = asked + group.cone.product(cell.dual, row.slack[..., 0])
+        cells.append(CellVector(row.local, product[..., None]))
+    rhs = SystemVector(target.nodes, tuple(cells))
+    change = kkt.add_slack_rows(newton_inverse(here, w, rhs), target)
+    return jax.tree.map(lambda v: v[..., 0], change)
 
 
-def newton_inverse(problem: Problem, w: Variables, rhs: RightHandSide) -> Variables:
+def newton_inverse(problem: Problem, w: Variables, rhs: SystemVector) -> Variables:
     """F_w^-1 rhs column by column, differentiable in both modes.
 
     Slack rows are not part of `rhs`: their changes belong to the complementarity products.
     """
     factor = kkt.factorize(problem, w, jnp.zeros((), w.y.dtype))
     if dense.in_kernel():  # which nobody differentiates
-        return kkt.with_slacks(problem, factor, kkt.solve(problem, factor, rhs))
-    frozen = jax.lax.stop_gradient(factor)
+        found = kkt.solve(problem, factor, rhs, _accuracy(w))
+        return kkt.with_slacks(problem, factor, found)
     # One flat vector: transposition needs every part of the right-hand side to be linear.
     flat_rhs, unflatten = ravel_pytree(rhs)
 
-    def matrix(d: Array) -> Array:
-        return ravel_pytree(kkt.apply(problem, factor, direction(d)))[0]
+    def flat(function: Callable) -> Callable:
+        return lambda v: ravel_pytree(function(unflatten(v)))[0]
+
+    exact, _ = kkt.system(problem, factor)
+    pair = kkt.system(problem, jax.lax.stop_gradient(factor))
 
     def solve(_: object, b: Array) -> Array:
-        found = kkt.solve(problem, frozen, unflatten(b))
-        cells = (CellRightHandSide(cell.x, cell.dual) for cell in found.cells)
-        return ravel_pytree(RightHandSide(found.y, tuple(cells)))[0]
+        return ravel_pytree(krylov.solve(*pair, unflatten(b), _accuracy(w)))[0]
 
     def transposed(_: object, b: Array) -> Array:
-        return jax.linear_transpose(lambda c: solve(None, c), b)(b)[0]
+        turned = [_transpose(flat(function), b) for function in pair]
+        functions = (lambda v, f=f: unflatten(f(ravel_pytree(v)[0])) for f in turned)
+        return ravel_pytree(krylov.solve(*functions, unflatten(b), _accuracy(w)))[0]
 
-    def direction(d: Array) -> Variables:
-        nodes, cells = unflatten(d)
-        cells = (CellVariables(c.local, c.product, c.product) for c in cells)
-        return kkt.with_slacks(problem, factor, Variables(nodes, tuple(cells)))
+    found = jax.lax.custom_linear_solve(flat(exact), flat_rhs, solve, transposed)
+    return kkt.with_slacks(problem, factor, unflatten(found))
 
-    found = jax.lax.custom_linear_solve(matrix, flat_rhs, solve, transposed)
-    return direction(found)
+
+def _transpose(function: Callable, like: Array) -> Callable:
+    turned = jax.linear_transpose(function, like)
+    return lambda v: turned(v)[0]
+
+
+def _accuracy(w: Variables) -> float:
+    return ACCURACY * float(jnp.finfo(w.y.dtype).eps)

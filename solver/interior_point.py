@@ -8,10 +8,10 @@ from a solution it does more harm than good, for these problems are not monotone
 Where a problem is not monotone its central path folds, and Newton steps shrink to nothing
 before a fold. Each iterate therefore carries an easing, from 0 (the problem itself) to 1 (a
 tamer relative that the cells offer, see `CellGroup`): a short step sets it to 1, every other
-step halves it until the problem itself is back. Where that stalls too, another attempt sets
-out from the same start: eased from the first step on, or keeping further from the boundary.
-Which of the attempts in the table `ATTEMPTS` gets round a fold is close to chance, so that
-together they fail much less often than each.
+step halves it until the problem itself is back. Where that stalls too, the path is followed
+around its fold (see `path`) until Newton's method takes a long step again. Where that leads
+astray, another attempt sets out from the same start: one that follows paths earlier, or keeps
+further from the boundary.
 """
 
 from __future__ import annotations
@@ -26,22 +26,37 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from silico_py.solver import dense, kkt
+from silico_py.solver import path as paths
 from silico_py.solver.fusion import fused
-from silico_py.solver.problem import Problem, Residual, Variables, residual, residual_norm
+from silico_py.solver.path import Path
+from silico_py.solver.problem import (
+    Conditions,
+    Problem,
+    Variables,
+    boundary_step,
+    conditions,
+    identity,
+    mean_product,
+    product_norm,
+    residual_norm,
+)
 from silico_py.solver.status import Status
 
 HALVINGS = 6
 EXPONENT = 2  # of the predicted reduction that sets the centring
-SHORT_STEP = 0.3  # shorter steps ease the problem
+SHORT_STEP = 0.3  # shorter steps are a fold
 STALLED_STEP = 0.1
-PATIENCE = 3  # steps in a row shorter than STALLED_STEP that are a stall
+PATIENCE = 2  # steps in a row shorter than STALLED_STEP that are a stall
 DECAY = 0.5  # of the easing
 LEAST_EASING = 0.05  # below it the problem itself is solved
 # Products that vanish long before the residual leave the iterate stuck to the boundary.
 FLOOR = 0.05  # least centring target at full easing, in residuals
 LONGEST = 35  # steps of an attempt
-NO_FOLD = 1e-4  # error below which no step eases the problem
+LONGEST_DETOUR = 15  # steps along a path that does not begin at the start
+LEAST_REACH = 1e-4  # of a step along such a path
+NO_FOLD = 1e-4  # error below which a short step is no fold
 POLISHED = 1e-8  # error, in relaxations, that polishing is content with
+STALL, FOLD, START = range(3)
 
 
 class Attempt(NamedTuple):
@@ -49,25 +64,25 @@ class Attempt(NamedTuple):
 
     Attributes:
         easing: of the first step.
+        follow: when to follow a path: where easing stalls (`STALL`), at a fold and without
+            easing (`FOLD`), or from the start on until it has turned (`START`).
         boundary: fraction of the step to the boundary of the cones.
         near: error below which steps are corrected to second order.
     """
 
     easing: float
+    follow: int
     boundary: float
     near: float
 
 
-# Of 102 steps on which the first two without second-order terms spend 30 iterations in vain,
-# these solve 68 in 30 and 101 in 100.
-# Other starts (moved at random or with the free motion) do as well, not better.
 ATTEMPTS = (
-    Attempt(0, 0.97, 0.1),
-    Attempt(1, 0.97, 0.1),
-    Attempt(0, 0.97, inf),
-    Attempt(0, 0.8, inf),
-    Attempt(1, 0.6, 0.1),
-    Attempt(0, 0.6, 0.1),
+    Attempt(0, STALL, 0.97, 0.1),
+    Attempt(0, FOLD, 0.97, 0.1),
+    Attempt(0, START, 0.97, 0.1),
+    Attempt(1, STALL, 0.97, 0.1),
+    Attempt(0, STALL, 0.8, inf),
+    Attempt(1, STALL, 0.6, 0.1),
 )
 
 
@@ -89,9 +104,9 @@ class Options(NamedTuple):
 
 
 class Measures(NamedTuple):
-    """A residual with its size and the error of complementarity."""
+    """The conditions with the size of their rows and the error of complementarity."""
 
-    rows: Residual
+    conditions: Conditions
     residual: Float[Array, ""]
     complementarity: Float[Array, ""]
 
@@ -118,17 +133,16 @@ class _Iterate(NamedTuple):
     begun: Int[Array, ""]  # iteration at which this attempt set out
     short_steps: Int[Array, ""]
     easing: Float[Array, ""]
+    path: Path
     polishing: Int[Array, ""]  # steps left once the tolerances are met
 
 
-def _polished(old: _Iterate, new: _Iterate, options: Options) -> _Iterate:
-    """After convergence: keep a step only if it lowers the error, and do not count it."""
-    error, lower = _error(old.measures), _error(new.measures)
-    kept = _where(lower < error, new, old)
-    enough = (lower >= error) | (lower < POLISHED * options.relaxation)
-    left = jnp.where(enough, 0, old.polishing - 1)
-    kept = kept._replace(iterations=old.iterations, polishing=left)
-    return _where(_done(old, options), kept, new)
+class _Step(NamedTuple):
+    """A step of Newton's method or along a path."""
+
+    change: Variables
+    length: Float[Array, ""]  # of its first trial, as a multiple of `change`
+    along: paths.Step
 
 
 def solve(problem: Problem, start: Variables, options: Options) -> Solution:
@@ -147,46 +161,71 @@ def fused_if_small(function: Callable, problem: Problem, w: Variables) -> Callab
 
 
 def _search(problem: Problem, start: Variables, options: Options) -> Solution:
-    table = [jnp.array(column, start.y.dtype) for column in zip(*ATTEMPTS, strict=True)]
+    attempts = ATTEMPTS[:1] if problem.monotone else ATTEMPTS
+    table = [jnp.array(column) for column in zip(*attempts, strict=True)]
 
     def unfinished(carry: tuple) -> Bool[Array, ""]:
         k, it = carry
-        left = (k < len(ATTEMPTS)) & (it.iterations < options.max_iterations)
+        left = (k < len(attempts)) & (it.iterations < options.max_iterations)
         return (k == 0) | (left & ~_done(it, options))
 
     def attempt(carry: tuple) -> tuple:
         k, last = carry
         how = Attempt(*(column[k] for column in table))
-        it = _begin(problem, start, last.iterations, how.easing, options)
-        return k + 1, _walk(problem, it, how, k + 1 == len(ATTEMPTS), options)
+        it = _begin(problem, start, last.iterations, how, options)
+        return k + 1, _walk(problem, it, how, k + 1 == len(attempts), options)
 
-    shapes = jax.eval_shape(partial(_begin, problem, options=options), start, 0, table[0][0])
+    first = Attempt(*(column[0] for column in table))
+    shapes = jax.eval_shape(partial(_begin, problem, options=options), start, 0, first)
     nothing = jax.tree.map(lambda v: jnp.zeros(v.shape, v.dtype), shapes)
     _, last = jax.lax.while_loop(unfinished, attempt, (jnp.zeros((), int), nothing))
     return _solution(problem, last, options)
 
 
 def _begin(
-    problem: Problem, w: Variables, iterations: Array, easing: Array, options: Options
+    problem: Problem, w: Variables, iterations: Array, how: Attempt, options: Options
 ) -> _Iterate:
     """An attempt before its first step."""
+    easing = how.easing.astype(w.y.dtype)
     measures = _measure(problem.eased(easing), w, options)
     count, zero = jnp.asarray(iterations), jnp.zeros((), int)
-    return _Iterate(w, measures, count, count, zero, easing, zero + options.polish)
+    path = _path(problem, w, measures, how.follow == START, options)
+    return _Iterate(w, measures, count, count, zero, easing, path, zero + options.polish)
+
+
+def _path(problem: Problem, w: Variables, m: Measures, wanted: Array, options: Options) -> Path:
+    """The path from here, if wanted."""
+    if problem.monotone:
+        return paths.inactive(w, m.conditions)
+    begin = partial(paths.begin, problem, w, m.conditions, options.relaxation)
+    return jax.lax.cond(wanted, begin, partial(paths.inactive, w, m.conditions))
 
 
 def _walk(problem: Problem, it: _Iterate, how: Attempt, last: Array, options: Options) -> _Iterate:
     """Newton steps until all is done or there is no hope; the last attempt never gives up."""
 
     def unfinished(it: _Iterate) -> Bool[Array, ""]:
-        hopeless = (it.short_steps >= PATIENCE) | (it.iterations - it.begun >= LONGEST)
+        stalled = (it.short_steps >= PATIENCE) & ~it.path.active
+        lost = (it.path.steps > LONGEST_DETOUR) | (it.path.reach < LEAST_REACH)
+        lost = (lost & (how.follow != START)) | (it.path.share > paths.ASTRAY)
+        hopeless = stalled | (it.iterations - it.begun >= LONGEST) | (it.path.active & lost)
         searching = (it.iterations < options.max_iterations) & (last | ~hopeless)
         return jnp.where(_done(it, options), it.polishing > 0, searching)
 
     def step(it: _Iterate) -> _Iterate:
-        return _polished(it, _newton_step(problem, it, how, options), options)
+        return _polished(it, _advance(problem, it, how, options), options)
 
     return jax.lax.while_loop(unfinished, step, it)
+
+
+def _polished(old: _Iterate, new: _Iterate, options: Options) -> _Iterate:
+    """After convergence: keep a step only if it lowers the error, and do not count it."""
+    error, lower = _error(old.measures), _error(new.measures)
+    kept = _where(lower < error, new, old)
+    enough = (lower >= error) | (lower < POLISHED * options.relaxation)
+    left = jnp.where(enough, 0, old.polishing - 1)
+    kept = kept._replace(iterations=old.iterations, polishing=left)
+    return _where(_done(old, options), kept, new)
 
 
 def _solution(problem: Problem, last: _Iterate, options: Options) -> Solution:
@@ -203,86 +242,164 @@ def _solution(problem: Problem, last: _Iterate, options: Options) -> Solution:
     return Solution(last.w, status, last.iterations, m.residual, m.complementarity)
 
 
-def _newton_step(problem: Problem, it: _Iterate, how: Attempt, options: Options) -> _Iterate:
-    w, rho, error = it.w, options.relaxation, _error(it.measures)
-    eased, rows = problem.eased(it.easing), it.measures.rows
-    factor = kkt.factorize(eased, w, it.easing)
-    affine, centring = kkt.newton_directions(eased, factor, w, rows)
-    step = _move(affine, centring, _target(problem, it, affine, rho))
-    step, length = _lengthened(eased, factor, w, step, how, error)
-    # Close to a solution short steps are no fold, and easing would lead away from it.
-    fold = (length < SHORT_STEP) & ((error > NO_FOLD) | (it.easing > 0))
-    easing = jnp.where(fold, 1, DECAY * it.easing)
-    easing = jnp.where((easing < LEAST_EASING) | _done(it, options), 0, easing)
-    w, measures, easing = _accept(problem, it, step, length, easing, options)
-    short = jnp.where(length < STALLED_STEP, it.short_steps + 1, 0)
-    # A direction that is not finite cannot be shortened: count it as a full stall.
-    short = jnp.where(jnp.isfinite(length), short, PATIENCE)
+def _advance(problem: Problem, it: _Iterate, how: Attempt, options: Options) -> _Iterate:
+    """One iteration: factorise, find a step, shorten it, and see whether to follow a path."""
+    it = it._replace(path=it.path._replace(active=it.path.active & ~_done(it, options)))
+    eased = problem.eased(it.easing)
+    factor = kkt.factorize(eased, it.w, it.easing)
+    step = _step(eased, factor, it, how, options)
+    easing, short, detour = _difficulty(it, step.length, how, options)
+    w, measures, fraction = _accept(problem.eased(easing), it, step, options)
+    path = jax.lax.cond(
+        it.path.active,
+        lambda: _followed(it.path, step.along, fraction, how),
+        lambda: _path(problem, w, measures, detour, options),
+    )
+    finite = jnp.isfinite(measures.residual) & jnp.isfinite(measures.complementarity)
     return it._replace(
-        w=w, measures=measures, iterations=it.iterations + 1, short_steps=short, easing=easing
+        w=_where(finite, w, it.w),
+        measures=_where(finite, measures, it.measures),
+        iterations=it.iterations + 1,
+        short_steps=short,
+        easing=jnp.where(finite, easing, it.easing),
+        path=path,
     )
 
 
-def _lengthened(
+def _difficulty(
+    it: _Iterate, length: Array, how: Attempt, options: Options
+) -> tuple[Array, Array, Array]:
+    """What a step of this length makes of easing and short steps; whether to follow a path."""
+    walking = ~it.path.active
+    short = jnp.where((length < STALLED_STEP) & walking, it.short_steps + 1, 0)
+    # Close to a solution short steps are no fold, and easing would lead away from it.
+    fold = (length < SHORT_STEP) & ((_error(it.measures) > NO_FOLD) | (it.easing > 0)) & walking
+    detour = fold & jnp.where(how.follow == STALL, short >= PATIENCE, True)
+    easing = jnp.where(fold & (how.follow == STALL), 1, DECAY * it.easing)
+    gone = (easing < LEAST_EASING) | _done(it, options) | detour
+    easing = jnp.where(gone, 0, easing).astype(it.easing.dtype)
+    # A direction that is not finite cannot be shortened: count it as a full stall.
+    return easing, jnp.where(jnp.isfinite(length), short, PATIENCE), detour
+
+
+def _step(
+    problem: Problem, factor: kkt.Factor, it: _Iterate, how: Attempt, options: Options
+) -> _Step:
+    """Of Newton's method, or along the path if one is followed."""
+    c, path, rho = it.measures.conditions, it.path, options.relaxation
+    e = identity(problem, c)
+    if problem.monotone:
+        affine, centring = kkt.directions(problem, factor, _negative(c), e)
+        return _newton_step(problem, factor, it, affine, centring, how, options)
+    target, other = jax.lax.cond(
+        path.active,
+        lambda: (paths.missing(problem, c, path, rho), path.anchor),
+        lambda: (c, e),
+    )
+    first, second = kkt.directions(problem, factor, _negative(target), other)
+
+    def follow() -> _Step:
+        step = paths.predict(problem, it.w, path, first, second)
+        return _Step(step.change, jnp.ones_like(rho), step)
+
+    def newton() -> _Step:
+        return _newton_step(problem, factor, it, first, second, how, options)
+
+    return jax.lax.cond(path.active, follow, newton)
+
+
+def _followed(path: Path, step: paths.Step, fraction: Array, how: Attempt) -> Path:
+    """The path after a step, left where it has ended or Newton's method gets on."""
+    path = paths.shortened(path, step, fraction)
+    straight = (step.slope < 0) & (how.boundary * step.straight >= paths.STRAIGHT)
+    leave = (path.share == 0) | (straight & (path.turned | (how.follow != START)))
+    return path._replace(active=~leave)
+
+
+def _newton_step(
     problem: Problem,
     factor: kkt.Factor,
-    w: Variables,
-    step: Variables,
+    it: _Iterate,
+    affine: Variables,
+    centring: Variables,
     how: Attempt,
-    error: Float[Array, ""],
-) -> tuple[Variables, Float[Array, ""]]:
-    """The step, corrected to second order where that makes it longer, and its length."""
-    longest = _boundary_step(problem, w, step)
+    options: Options,
+) -> _Step:
+    """Towards a lower target, corrected to second order where that makes the step longer."""
+    w, rho, error = it.w, options.relaxation, _error(it.measures)
+    step = _move(affine, centring, _target(problem, it, affine, rho))
+    longest = boundary_step(problem, w, step)
 
     def correct() -> tuple[Variables, Float[Array, ""]]:
-        other = kkt.corrected(problem, factor, step)
-        further = _boundary_step(problem, w, other)
+        # What makes up for the product ds o dz, which Newton's method leaves out.
+        missing = jax.tree.map(jnp.zeros_like, it.measures.conditions)
+        cells = [
+            cell._replace(product=-group.cone.product(change.slack, change.dual))
+            for group, cell, change in zip(problem.groups, missing.cells, step.cells, strict=True)
+        ]
+        (more,) = kkt.directions(problem, factor, missing._replace(cells=tuple(cells)))
+        other = jax.tree.map(jnp.add, step, more)
+        further = boundary_step(problem, w, other)
         return _where(further > longest, (other, further), (step, longest))
 
     short = (how.boundary * longest < 1) & (error < how.near)
     step, longest = jax.lax.cond(short, correct, lambda: (step, longest))
-    return step, jnp.minimum(1, how.boundary * longest)
+    nowhere = _nowhere(w, longest)
+    return _Step(step, jnp.minimum(1, how.boundary * longest), nowhere)
+
+
+def _nowhere(w: Variables, like: Array) -> paths.Step:
+    zero, still = jnp.zeros_like(like), jax.tree.map(jnp.zeros_like, w)
+    return paths.Step(still, zero, zero, still, zero, zero)
 
 
 def _target(
     problem: Problem, it: _Iterate, affine: Variables, rho: Float[Array, ""]
 ) -> Float[Array, ""]:
     """Centring target: the less the affine step would leave, the lower."""
-    mu = mean_complementarity(problem, it.w)
-    predicted = _move(it.w, affine, jnp.minimum(1, _boundary_step(problem, it.w, affine)))
-    ratio = mean_complementarity(problem, predicted) / jnp.where(mu > 0, mu, 1)
+    mu = mean_product(problem, it.w)
+    predicted = _move(it.w, affine, jnp.minimum(1, boundary_step(problem, it.w, affine)))
+    ratio = mean_product(problem, predicted) / jnp.where(mu > 0, mu, 1)
     floor = jnp.minimum(FLOOR * it.easing * it.measures.residual, mu)
     return jnp.maximum(jnp.clip(ratio, 0, 1) ** EXPONENT * mu, jnp.maximum(floor, rho))
 
 
 def _accept(
-    problem: Problem,
-    it: _Iterate,
-    step: Variables,
-    length: Float[Array, ""],
-    easing: Float[Array, ""],
-    options: Options,
+    problem: Problem, it: _Iterate, step: _Step, options: Options
 ) -> tuple[Variables, Measures, Float[Array, ""]]:
-    """Halve the step until residual or complementarity goes down; never take one with NaN."""
-    eased = problem.eased(easing)
+    """Halve the step until it is good enough.
 
-    def better(m: Measures) -> Bool[Array, ""]:
-        lower = m.residual < it.measures.residual
-        return lower | (m.complementarity < it.measures.complementarity)
+    Newton's method has to lower residual or complementarity, a step along a path has to end
+    close to it.
+    """
+    rho = options.relaxation
+
+    def lower(m: Measures) -> Bool[Array, ""]:
+        less = m.complementarity < it.measures.complementarity
+        return less | (m.residual < it.measures.residual)
+
+    def close(m: Measures, fraction: Array) -> Bool[Array, ""]:
+        before = paths.distance(problem, it.measures.conditions, it.path, rho)
+        path = paths.shortened(it.path, step.along, fraction)
+        return paths.is_close(paths.distance(problem, m.conditions, path, rho), path, before)
+
+    def good(m: Measures, fraction: Array) -> Bool[Array, ""]:
+        if problem.monotone:
+            return lower(m)
+        return jax.lax.cond(it.path.active, lambda: close(m, fraction), lambda: lower(m))
 
     def unfinished(carry: tuple) -> Bool[Array, ""]:
-        k, _, _, measures = carry
-        return (k == 0) | (~better(measures) & (k < HALVINGS))
+        k, _, measures, fraction = carry
+        return (k == 0) | (~good(measures, fraction) & (k < HALVINGS))
 
     def shorten(carry: tuple) -> tuple:
-        k = carry[0]
-        w = _move(it.w, step, length * 0.5**k)
-        return k + 1, length, w, _measure(eased, w, options)
+        k, fraction = carry[0], 0.5 ** carry[0].astype(rho.dtype)
+        w = _move(it.w, step.change, step.length * fraction)
+        return k + 1, w, _measure(problem, w, options), fraction
 
-    start = (jnp.zeros((), int), length, it.w, it.measures)
-    _, _, w, measures = jax.lax.while_loop(unfinished, shorten, start)
-    finite = jnp.isfinite(measures.residual) & jnp.isfinite(measures.complementarity)
-    return _where(finite, (w, measures, easing), (it.w, it.measures, it.easing))
+    start = (jnp.zeros((), int), it.w, it.measures, jnp.ones_like(rho))
+    _, w, measures, fraction = jax.lax.while_loop(unfinished, shorten, start)
+    return w, measures, fraction
 
 
 def _error(m: Measures) -> Float[Array, ""]:
@@ -290,11 +407,15 @@ def _error(m: Measures) -> Float[Array, ""]:
 
 
 def _done(it: _Iterate, options: Options) -> Bool[Array, ""]:
-    return (it.easing == 0) & (_error(it.measures) <= options.tolerance)
+    return _error(it.measures) <= options.tolerance
 
 
 def _where(condition: Bool[Array, ""], first: tuple, second: tuple) -> tuple:
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), first, second)
+
+
+def _negative(c: Conditions) -> Conditions:
+    return jax.tree.map(jnp.negative, c)
 
 
 def _move(w: Variables, direction: Variables, length: Float[Array, ""]) -> Variables:
@@ -302,33 +423,7 @@ def _move(w: Variables, direction: Variables, length: Float[Array, ""]) -> Varia
 
 
 def _measure(problem: Problem, w: Variables, options: Options) -> Measures:
-    rows = residual(problem, w)
-    error = _complementarity_error(problem, w, options.relaxation)
-    return Measures(rows, residual_norm(problem, rows), error)
-
-
-def mean_complementarity(problem: Problem, w: Variables) -> Float[Array, ""]:
-    """s . z divided by the degree of the cone."""
-    degree = sum(g.cone.degree * len(g.nodes) for g in problem.groups)
-    total = sum((jnp.sum(c.slack * c.dual) for c in w.cells), jnp.zeros((), w.y.dtype))
-    return total / max(degree, 1)
-
-
-def _complementarity_error(
-    problem: Problem, w: Variables, target: Float[Array, ""]
-) -> Float[Array, ""]:
-    error = jnp.zeros((), w.y.dtype)
-    for group, cell in zip(problem.groups, w.cells, strict=True):
-        identity = group.cone.identity(cell.dual.dtype)
-        products = group.cone.product(cell.slack, cell.dual) - target * identity
-        error = jnp.maximum(error, jnp.max(jnp.abs(products)))
-    return error
-
-
-def _boundary_step(problem: Problem, w: Variables, d: Variables) -> Float[Array, ""]:
-    """Largest step that keeps slacks and duals in their cones."""
-    length = jnp.asarray(jnp.inf, w.y.dtype)
-    for group, cell, dc in zip(problem.groups, w.cells, d.cells, strict=True):
-        for value, change in ((cell.slack, dc.slack), (cell.dual, dc.dual)):
-            length = jnp.minimum(length, jnp.min(group.cone.step_length(value, change)))
-    return length
+    found = conditions(problem, w)
+    target = identity(problem, found)
+    off = jax.tree.map(lambda c, e: c - options.relaxation * e, found, target)
+    return Measures(found, residual_norm(problem, found), product_norm(off))

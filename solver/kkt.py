@@ -3,14 +3,16 @@
 Eliminating the dual of a row pivots on s / z, which vanishes for active rows: at tight
 relaxations the condensed system then loses every digit (measured: direction errors of 5 %
 at 1e-10) although the full system is well conditioned. Pivoting on s / z + delta bounds the
-rounding by eps / delta; a step of iterative refinement against the exact system takes the
-delta out again, which slacks of size delta need. Local primals stay in the dense system:
+rounding by eps / delta. Refinement against the exact system takes the delta out again, which
+slacks below delta need; where active rows are nearly dependent it takes more than plain iteration
+(see `krylov`). Local primals stay in the dense system:
 eliminating them cell by cell would pivot on the curvature of the collision program, which
 vanishes where faces touch.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -19,37 +21,40 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from silico_py.solver import dense
-from silico_py.solver.cones import Scaling
+from silico_py.solver import dense, krylov
+from silico_py.solver.cones import ProductCone, Scaling
 from silico_py.solver.dense import accumulate, matmul, outlined
 from silico_py.solver.problem import (
     CellGroup,
     CellJacobian,
     CellVariables,
+    Conditions,
     Problem,
-    Residual,
     Variables,
 )
 
-PASSES = 3  # through the regularised factorisation: one solve, two refinements
+ACCURACY = 1e-6  # of Newton directions, relative; the next step makes up for the rest
+
+
 PROXIMAL = 3.0  # growth of the node Jacobian at full easing: shorter moves of the nodes
 
 
-class CellRightHandSide(NamedTuple):
-    """Right-hand sides of one cell, one column each.
+class CellVector(NamedTuple):
+    """The part of a `SystemVector` of one group of cells."""
 
-    `product` is c in L(z) ds + L(s) dz = c, with ds = f_y dy + f_x dx + f_z dz.
+    local: Float[Array, "cells nx columns"]
+    product: Float[Array, "cells dim columns"]
+
+
+class SystemVector(NamedTuple):
+    """A vector of the Newton system without slack rows, one column each.
+
+    On the right-hand side: node rows, local rows, and c of L(z) ds + L(s) dz = c with
+    ds = f_y dy + f_x dx + f_z dz. Of a solution: dy, dx and dz in the same places.
     """
 
-    local: Float[Array, "nx columns"]
-    product: Float[Array, "dim columns"]
-
-
-class RightHandSide(NamedTuple):
-    """Right-hand sides of all rows."""
-
     nodes: Float[Array, "nodes ny columns"]
-    cells: tuple[CellRightHandSide, ...]
+    cells: tuple[CellVector, ...]
 
 
 class CondensedCell(NamedTuple):
@@ -92,75 +97,60 @@ def factorize(problem: Problem, w: Variables, easing: Float[Array, ""]) -> Facto
     return Factor(node_jacobian, tuple(cells), dense.factorize(matrix))
 
 
-def newton_directions(
-    problem: Problem, factor: Factor, w: Variables, rows: Residual
-) -> tuple[Variables, Variables]:
-    """The affine direction (target 0) and the direction of a unit of centring target.
-
-    The Newton step towards s o z = t e is `affine + t * centring`.
-    """
-    both = solve(problem, factor, _right_hand_sides(problem, w, rows))
-    affine, centring = (jax.tree.map(lambda d, k=k: d[..., k], both) for k in (0, 1))
-    return add_slack_rows(affine, rows), centring
-
-
-def corrected(problem: Problem, factor: Factor, step: Variables) -> Variables:
-    """`step` with what makes up for its own product ds o dz, which Newton's method leaves out."""
+def directions(problem: Problem, factor: Factor, *targets: Conditions) -> list[Variables]:
+    """For each target the change of `w` that changes the conditions by it, to first order."""
+    columns: Conditions = jax.tree.map(lambda *parts: jnp.stack(parts, axis=-1), *targets)
     cells = []
-    for group, cell in zip(problem.groups, step.cells, strict=True):
-        product = -group.cone.product(cell.slack, cell.dual)
-        cells.append(CellRightHandSide(jnp.zeros_like(cell.x)[..., None], product[..., None]))
-    rhs = RightHandSide(jnp.zeros_like(step.y)[..., None], tuple(cells))
-    correction = solve(problem, factor, rhs)
-    return jax.tree.map(lambda d, c: d + c[..., 0], step, correction)
+    for group, f, row in zip(problem.groups, factor.cells, columns.cells, strict=True):
+        product = row.product + _product(group.cone, f.dual, row.slack)
+        cells.append(CellVector(row.local, product))
+    rhs = SystemVector(columns.nodes, tuple(cells))
+    found = with_slacks(problem, factor, solve(problem, factor, rhs, ACCURACY))
+    changes = add_slack_rows(found, columns)
+    return [jax.tree.map(lambda d, k=k: d[..., k], changes) for k in range(len(targets))]
 
 
-def solve(problem: Problem, factor: Factor, rhs: RightHandSide) -> Variables:
-    """Directions for each column of the right-hand sides; ds holds the linearised slack only."""
-
-    def improve(_: Array, direction: Variables) -> Variables:
-        defect = jax.tree.map(jnp.subtract, rhs, apply(problem, factor, direction))
-        correction = _solve_regularized(problem, factor, defect)
-        return jax.tree.map(jnp.add, direction, correction)
-
-    cells = (
-        CellVariables(
-            jnp.zeros_like(cell.local), jnp.zeros_like(cell.product), jnp.zeros_like(cell.product)
-        )
-        for cell in rhs.cells
-    )
-    start = Variables(jnp.zeros_like(rhs.nodes), tuple(cells))
-    return jax.lax.fori_loop(0, PASSES, improve, start)
+def solve(problem: Problem, factor: Factor, rhs: SystemVector, tolerance: float) -> SystemVector:
+    """The solution for each column."""
+    operator, approximate_inverse = system(problem, factor)
+    return krylov.solve(operator, approximate_inverse, rhs, tolerance)
 
 
-def apply(problem: Problem, factor: Factor, direction: Variables) -> RightHandSide:
-    """The exact Newton matrix times `direction`, whose slacks follow from the rest."""
-    nodes = matmul(factor.node_jacobian, direction.y)
+def system(problem: Problem, factor: Factor) -> tuple[Callable, Callable]:
+    """The exact Newton matrix and its regularised inverse, as functions of a vector."""
+    return partial(apply, problem, factor), partial(_solve_regularized, problem, factor)
+
+
+def apply(problem: Problem, factor: Factor, vector: SystemVector) -> SystemVector:
+    """The exact Newton matrix times `vector`."""
+    nodes = matmul(factor.node_jacobian, vector.nodes)
     cells = []
-    for group, f, d in zip(problem.groups, factor.cells, direction.cells, strict=True):
-        v = _cell_directions(group, direction.y, d.x)
-        forces, local = _split(group, nodes, matmul(f.to_v, v) + matmul(f.to_dual, d.dual))
+    for group, f, d in zip(problem.groups, factor.cells, vector.cells, strict=True):
+        v = _cell_directions(group, vector.nodes, d.local)
+        forces, local = _split(group, nodes, matmul(f.to_v, v) + matmul(f.to_dual, d.product))
         nodes = nodes + forces
-        cells.append(CellRightHandSide(local, _linear_product(group, f, d)))
-    return RightHandSide(nodes, tuple(cells))
+        slack = _slack_direction(f, v, d.product)
+        product = _product(group.cone, f.dual, slack) + _product(group.cone, f.slack, d.product)
+        cells.append(CellVector(local, product))
+    return SystemVector(nodes, tuple(cells))
 
 
-def with_slacks(problem: Problem, factor: Factor, direction: Variables) -> Variables:
-    """`direction` with the slack changes that its other parts cause."""
+def with_slacks(problem: Problem, factor: Factor, vector: SystemVector) -> Variables:
+    """`vector` as a change of all unknowns: with the slack changes that it causes."""
     cells = []
-    for group, f, d in zip(problem.groups, factor.cells, direction.cells, strict=True):
-        v = _cell_directions(group, direction.y, d.x)
-        cells.append(d._replace(slack=_slack_direction(f, v, d.dual)))
-    return direction._replace(cells=tuple(cells))
+    for group, f, d in zip(problem.groups, factor.cells, vector.cells, strict=True):
+        v = _cell_directions(group, vector.nodes, d.local)
+        cells.append(CellVariables(d.local, d.product, _slack_direction(f, v, d.product)))
+    return Variables(vector.nodes, tuple(cells))
 
 
-def add_slack_rows(direction: Variables, rows: Residual) -> Variables:
-    """`direction` for linearised slacks, with what the slack rows themselves ask for."""
+def add_slack_rows(change: Variables, target: Conditions) -> Variables:
+    """`change` for linearised slacks, with what the slack rows of the target ask for."""
     cells = [
-        cell._replace(slack=cell.slack + row.slack)
-        for cell, row in zip(direction.cells, rows.cells, strict=True)
+        cell._replace(slack=cell.slack - row.slack)
+        for cell, row in zip(change.cells, target.cells, strict=True)
     ]
-    return direction._replace(cells=tuple(cells))
+    return change._replace(cells=tuple(cells))
 
 
 def _cell_directions(
@@ -169,20 +159,6 @@ def _cell_directions(
     """v = (dy, dx) as each cell sees it."""
     own = y[group.nodes]
     return jnp.concatenate([own.reshape(len(own), -1, y.shape[-1]), x], axis=1)
-
-
-def _right_hand_sides(problem: Problem, w: Variables, rows: Residual) -> RightHandSide:
-    """Column 0: the affine direction. Column 1: a unit of centring target."""
-    cells = []
-    for group, cell, row in zip(problem.groups, w.cells, rows.cells, strict=True):
-        product = -group.cone.product(cell.dual, cell.slack + row.slack)
-        target = jnp.broadcast_to(group.cone.identity(product.dtype), product.shape)
-        cells.append(CellRightHandSide(_columns(-row.local), jnp.stack([product, target], axis=-1)))
-    return RightHandSide(_columns(-rows.nodes), tuple(cells))
-
-
-def _columns(affine: Array) -> Array:
-    return jnp.stack([affine, jnp.zeros_like(affine)], axis=-1)
 
 
 def _split(
@@ -270,8 +246,8 @@ def _dual_offset(group: CellGroup, f: CondensedCell, product: Array) -> Array:
     return dual - scaling.apply(jnp.concatenate([jnp.zeros_like(dual[:k]), induced]))
 
 
-def _solve_regularized(problem: Problem, factor: Factor, rhs: RightHandSide) -> Variables:
-    """One pass through the factorisation, for right-hand sides without slack rows."""
+def _solve_regularized(problem: Problem, factor: Factor, rhs: SystemVector) -> SystemVector:
+    """One pass through the factorisation."""
     n, ny, columns = rhs.nodes.shape
     nodes, parts, offsets = rhs.nodes, [], []
     for group, f, r in zip(problem.groups, factor.cells, rhs.cells, strict=True):
@@ -286,24 +262,18 @@ def _solve_regularized(problem: Problem, factor: Factor, rhs: RightHandSide) -> 
     for group, f, r, offset in zip(problem.groups, factor.cells, rhs.cells, offsets, strict=True):
         m, nx, _ = r.local.shape
         dx = v[start : start + m * nx].reshape(m, nx, columns)
-        dv = _cell_directions(group, y, dx)
-        dz = offset - matmul(f.dual_map, dv)
-        cells.append(CellVariables(dx, dz, _slack_direction(f, dv, dz)))
+        cells.append(CellVector(dx, offset - matmul(f.dual_map, _cell_directions(group, y, dx))))
         start += m * nx
-    return Variables(y, tuple(cells))
+    return SystemVector(y, tuple(cells))
 
 
 def _slack_direction(f: CondensedCell, v: Array, dual: Array) -> Array:
     return matmul(f.slack_to_v, v) + matmul(f.slack_to_dual, dual)
 
 
-def _linear_product(group: CellGroup, f: CondensedCell, d: CellVariables) -> Array:
-    """L(z) ds + L(s) dz, columns last."""
-
-    def product(point: Array, change: Array) -> Array:
-        return group.cone.product(point[:, None], change.swapaxes(1, 2)).swapaxes(1, 2)
-
-    return product(f.dual, d.slack) + product(f.slack, d.dual)
+def _product(cone: ProductCone, point: Array, change: Array) -> Array:
+    """L(point) change, columns last."""
+    return cone.product(point[:, None], change.swapaxes(1, 2)).swapaxes(1, 2)
 
 
 def _regularization(dtype: jnp.dtype) -> float:

@@ -122,12 +122,14 @@ class Problem:
         node_data: parameters of `node_residual`, batched over the nodes.
         groups: the cells.
         node_scale: `(nodes, ny)`; node rows are divided by it where residuals are measured.
+        monotone: whether it is one (convex programs are): its central path then has no folds.
     """
 
     node_residual: Callable[[Array, Any], Array]
     node_data: Any
     groups: tuple[CellGroup, ...]
     node_scale: Float[Array, "nodes ny"]
+    monotone: bool = False
 
     @property
     def data(self) -> tuple:
@@ -148,31 +150,72 @@ class Problem:
         return replace(self, node_data=data[0], groups=groups, node_scale=data[2])
 
 
-class Residual(NamedTuple):
-    """The rows of the relaxed conditions, without complementarity."""
+class CellConditions(NamedTuple):
+    """Conditions of a group of cells, batched over the cells: own equations, slacks, products."""
+
+    local: Float[Array, "cells nx"]
+    slack: Float[Array, "cells dim"]
+    product: Float[Array, "cells dim"]
+
+
+class Conditions(NamedTuple):
+    """What the relaxed conditions compare: rows that vanish at a solution, and products s o z."""
 
     nodes: Float[Array, "nodes ny"]
-    cells: tuple[CellResidual, ...]
+    cells: tuple[CellConditions, ...]
 
 
-def residual(problem: Problem, w: Variables) -> Residual:
-    """Evaluate every row at `w`; the slack rows read slack(y, x, z) - s."""
+def conditions(problem: Problem, w: Variables) -> Conditions:
+    """Evaluate them all at `w`; the slack rows read slack(y, x, z) - s."""
     nodes = jax.vmap(problem.node_residual)(w.y, problem.node_data)
     cells = []
     for group, cell in zip(problem.groups, w.cells, strict=True):
         part = group.residual(w.y, cell)
         forces = part.nodes.reshape(-1, nodes.shape[1])
         nodes = nodes + accumulate(forces, group.nodes.reshape(-1), len(nodes))
-        cells.append(part._replace(slack=part.slack - cell.slack))
-    return Residual(nodes, tuple(cells))
+        product = group.cone.product(cell.slack, cell.dual)
+        cells.append(CellConditions(part.local, part.slack - cell.slack, product))
+    return Conditions(nodes, tuple(cells))
 
 
-def residual_norm(problem: Problem, r: Residual) -> Float[Array, ""]:
+def identity(problem: Problem, like: Conditions) -> Conditions:
+    """Zero rows, and e in place of every product."""
+    zero = jax.tree.map(jnp.zeros_like, like)
+    cells = [
+        cell._replace(product=cell.product + group.cone.identity(cell.product.dtype))
+        for group, cell in zip(problem.groups, zero.cells, strict=True)
+    ]
+    return zero._replace(cells=tuple(cells))
+
+
+def residual_norm(problem: Problem, c: Conditions) -> Float[Array, ""]:
     """Largest scaled row."""
-    parts = [jnp.max(jnp.abs(r.nodes / problem.node_scale))]
-    for cell in r.cells:
+    parts = [jnp.max(jnp.abs(c.nodes / problem.node_scale))]
+    for cell in c.cells:
         parts += [jnp.max(jnp.abs(v)) for v in (cell.local, cell.slack) if v.size]
     return jnp.max(jnp.stack(parts))
+
+
+def product_norm(c: Conditions) -> Float[Array, ""]:
+    """Largest entry of a product."""
+    parts = [jnp.max(jnp.abs(cell.product), initial=0) for cell in c.cells]
+    return jnp.max(jnp.stack(parts), initial=0) if parts else jnp.zeros((), c.nodes.dtype)
+
+
+def mean_product(problem: Problem, w: Variables) -> Float[Array, ""]:
+    """s . z divided by the degree of the cone."""
+    degree = sum(g.cone.degree * len(g.nodes) for g in problem.groups)
+    total = sum((jnp.sum(c.slack * c.dual) for c in w.cells), jnp.zeros((), w.y.dtype))
+    return total / max(degree, 1)
+
+
+def boundary_step(problem: Problem, w: Variables, change: Variables) -> Float[Array, ""]:
+    """Largest multiple of `change` that keeps slacks and duals in their cones."""
+    length = jnp.asarray(jnp.inf, w.y.dtype)
+    for group, cell, dc in zip(problem.groups, w.cells, change.cells, strict=True):
+        for value, part in ((cell.slack, dc.slack), (cell.dual, dc.dual)):
+            length = jnp.minimum(length, jnp.min(group.cone.step_length(value, part)))
+    return length
 
 
 def forward_jacobian(
