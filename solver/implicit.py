@@ -91,9 +91,14 @@ def newton_inverse(problem: Problem, w: Variables, rhs: SystemVector) -> Variabl
         return ravel_pytree(krylov.solve(*pair, unflatten(b), _accuracy(w)))[0]
 
     def transposed(_: object, b: Array) -> Array:
-        turned = [_transpose(flat(function), b) for function in pair]
-        functions = (lambda v, f=f: unflatten(f(ravel_pytree(v)[0])) for f in turned)
-        return ravel_pytree(krylov.solve(*functions, unflatten(b), _accuracy(w)))[0]
+        exact_t, inverse_t = (_transpose(flat(function), b) for function in pair)
+        found = krylov.solve(
+            lambda v: unflatten(exact_t(ravel_pytree(v)[0])),
+            lambda v: unflatten(inverse_t(ravel_pytree(v)[0])),
+            unflatten(b),
+            _accuracy(w),
+        )
+        return ravel_pytree(found)[0]
 
     found = jax.lax.custom_linear_solve(flat(exact), flat_rhs, solve, transposed)
     return kkt.with_slacks(problem, factor, unflatten(found))

@@ -1,0 +1,69 @@
+"""Refinement where the approximate inverse is poor, against dense solves."""
+
+from functools import partial
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from silico_py.solver import krylov
+
+SIZE = 30
+
+
+def system(seed, outliers):
+    """A matrix and an inverse of it that is right but for a few eigenvalues."""
+    rng = np.random.default_rng(seed)
+    matrix = rng.normal(size=(SIZE, SIZE)) + SIZE * np.eye(SIZE)
+    basis = np.linalg.qr(rng.normal(size=(SIZE, SIZE)))[0]
+    spectrum = np.ones(SIZE)
+    spectrum[: len(outliers)] = outliers
+    inverse = basis @ np.diag(spectrum) @ basis.T @ np.linalg.inv(matrix)
+    return jnp.asarray(matrix), jnp.asarray(inverse), rng
+
+
+def solved(matrix, inverse, rhs, tolerance=1e-12):
+    parts = {"first": rhs[:10], "rest": rhs[10:].reshape(4, 5, -1)}
+
+    def apply(m, tree):
+        flat = jnp.concatenate([v.reshape(-1, rhs.shape[-1]) for v in tree.values()])
+        out = m @ flat
+        return {"first": out[:10], "rest": out[10:].reshape(4, 5, -1)}
+
+    found = krylov.solve(partial(apply, matrix), partial(apply, inverse), parts, tolerance)
+    return np.concatenate([np.asarray(v).reshape(-1, rhs.shape[-1]) for v in found.values()])
+
+
+@pytest.mark.parametrize("outliers", [(), (0.02,), (1e-3, 4.0, -1.0)])
+@pytest.mark.parametrize("seed", range(5))
+def test_agrees_with_a_dense_solve(seed, outliers):
+    matrix, inverse, rng = system(seed, outliers)
+    rhs = rng.normal(size=(SIZE, 3))
+    found = solved(matrix, inverse, jnp.asarray(rhs))
+    np.testing.assert_allclose(found, np.linalg.solve(matrix, rhs), rtol=0, atol=1e-10)
+    if outliers:  # plain refinement gets nowhere in as many passes
+        error = np.eye(SIZE) - np.asarray(inverse @ matrix)
+        assert np.linalg.norm(np.linalg.matrix_power(error, krylov.PASSES)) > 0.1
+
+
+def test_columns_do_not_disturb_each_other():
+    matrix, inverse, rng = system(7, (0.02,))
+    column = rng.normal(size=(SIZE, 1))
+    both = np.concatenate([column, 1e-9 * rng.normal(size=(SIZE, 1)), 0 * column], axis=1)
+    found = solved(matrix, inverse, jnp.asarray(both))
+    exact = np.linalg.solve(matrix, both)
+    np.testing.assert_allclose(
+        found[:, :2] / abs(exact[:, :2]).max(0), exact[:, :2] / abs(exact[:, :2]).max(0), atol=1e-10
+    )
+    assert np.all(found[:, 2] == 0)
+
+
+def test_stops_at_the_tolerance_asked_for():
+    matrix, inverse, rng = system(3, (0.5, 1.5, 0.7))
+    rhs = rng.normal(size=(SIZE, 1))
+    defects = [
+        abs(matrix @ solved(matrix, inverse, jnp.asarray(rhs), t) - rhs).max() / abs(rhs).max()
+        for t in (1e-2, 1e-12)
+    ]
+    assert 1e-10 < defects[0] <= 1e-2
+    assert defects[1] <= 1e-12
