@@ -46,8 +46,9 @@ HALVINGS = 6
 EXPONENT = 2  # of the predicted reduction that sets the centring
 SHORT_STEP = 0.3  # shorter steps are a fold
 STALLED_STEP = 0.1
-PATIENCE = 2  # steps in a row shorter than STALLED_STEP that are a stall
+PATIENCE = 3  # steps in a row shorter than STALLED_STEP that are a stall
 DECAY = 0.5  # of the easing
+EASINGS = 2  # that may begin before a path is followed instead
 LEAST_EASING = 0.05  # below it the problem itself is solved
 # Products that vanish long before the residual leave the iterate stuck to the boundary.
 FLOOR = 0.05  # least centring target at full easing, in residuals
@@ -76,10 +77,12 @@ class Attempt(NamedTuple):
     near: float
 
 
+# Of 96 steps on which another table spent 30 iterations in vain, these solve 62 in 30 and 95 in
+# 100.
 ATTEMPTS = (
     Attempt(0, STALL, 0.97, 0.1),
-    Attempt(0, FOLD, 0.97, 0.1),
     Attempt(0, START, 0.97, 0.1),
+    Attempt(0, FOLD, 0.97, 0.1),
     Attempt(1, STALL, 0.97, 0.1),
     Attempt(0, STALL, 0.8, inf),
     Attempt(1, STALL, 0.6, 0.1),
@@ -133,6 +136,7 @@ class _Iterate(NamedTuple):
     begun: Int[Array, ""]  # iteration at which this attempt set out
     short_steps: Int[Array, ""]
     easing: Float[Array, ""]
+    eased: Int[Array, ""]  # how often easing began
     path: Path
     polishing: Int[Array, ""]  # steps left once the tolerances are met
 
@@ -190,7 +194,7 @@ def _begin(
     measures = _measure(problem.eased(easing), w, options)
     count, zero = jnp.asarray(iterations), jnp.zeros((), int)
     path = _path(problem, w, measures, how.follow == START, options)
-    return _Iterate(w, measures, count, count, zero, easing, path, zero + options.polish)
+    return _Iterate(w, measures, count, count, zero, easing, zero, path, zero + options.polish)
 
 
 def _path(problem: Problem, w: Variables, m: Measures, wanted: Array, options: Options) -> Path:
@@ -261,6 +265,7 @@ def _advance(problem: Problem, it: _Iterate, how: Attempt, options: Options) -> 
         measures=_where(finite, measures, it.measures),
         iterations=it.iterations + 1,
         short_steps=short,
+        eased=it.eased + ((it.easing == 0) & (easing > 0)),
         easing=jnp.where(finite, easing, it.easing),
         path=path,
     )
@@ -274,7 +279,8 @@ def _difficulty(
     short = jnp.where((length < STALLED_STEP) & walking, it.short_steps + 1, 0)
     # Close to a solution short steps are no fold, and easing would lead away from it.
     fold = (length < SHORT_STEP) & ((_error(it.measures) > NO_FOLD) | (it.easing > 0)) & walking
-    detour = fold & jnp.where(how.follow == STALL, short >= PATIENCE, True)
+    again = (it.easing == 0) & (it.eased >= EASINGS)
+    detour = fold & ((how.follow != STALL) | (short >= PATIENCE) | again)
     easing = jnp.where(fold & (how.follow == STALL), 1, DECAY * it.easing)
     gone = (easing < LEAST_EASING) | _done(it, options) | detour
     easing = jnp.where(gone, 0, easing).astype(it.easing.dtype)

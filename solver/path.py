@@ -31,9 +31,10 @@ from silico_py.solver.problem import (
     residual_norm,
 )
 
-LEAST_PRODUCT = 0.1  # of the anchor, in its mean product
+LEAST_PRODUCT = 0.1  # of the anchor, in its mean product or its residual
 BOUNDARY = 0.9  # fraction of the way to the boundary of the cones
-NEIGHBOURHOOD = 0.3  # largest distance from the path, in what t A still asks for
+NEIGHBOURHOOD = 0.9  # largest distance from the path, in what t A still asks for
+NARROWEST = 1e-2  # the neighbourhood does not shrink below this t
 CLOSER = 0.7  # or a step that reduces the distance to this fraction
 FIRST_REACH = 3.0  # length of the first step, at most
 GROWTH = 3.0  # of the next step after one that was not shortened
@@ -151,13 +152,16 @@ def shortened(path: Path, step: Step, fraction: Array) -> Path:
 
 def is_close(distance: Array, path: Path, before: Array) -> Bool[Array, ""]:
     """Whether a step that ends at this distance from the path may be taken."""
-    return distance <= jnp.maximum(NEIGHBOURHOOD * path.share * path.size, CLOSER * before)
+    scale = jnp.maximum(path.share, NARROWEST) * path.size
+    return distance <= jnp.maximum(NEIGHBOURHOOD * scale, CLOSER * before)
 
 
 def _anchor(problem: Problem, w: Variables, conditions: Conditions, rho: Array) -> Conditions:
-    """A, with products between `LEAST_PRODUCT` of their mean and what they are."""
+    """A, with products that are no less than `LEAST_PRODUCT` says: off-centre iterates, and those
+    whose products vanish long before the residual, would leave no room to move."""
     e = identity(problem, conditions)
-    least = jnp.maximum(LEAST_PRODUCT * mean_product(problem, w), rho)
+    mean = jnp.maximum(mean_product(problem, w), residual_norm(problem, conditions))
+    least = jnp.maximum(LEAST_PRODUCT * mean, rho)
     cells = [
         c._replace(product=i.product * (jnp.maximum(c.product, least) - rho))
         for c, i in zip(conditions.cells, e.cells, strict=True)
