@@ -55,6 +55,7 @@ FLOOR = 0.05  # least centring target at full easing, in residuals
 LONGEST = 35  # steps of an attempt
 LONGEST_DETOUR = 15  # steps along a path that does not begin at the start
 LEAST_REACH = 1e-4  # of a step along such a path
+NO_REACH = 1e-8  # the same along a path from the start
 NO_FOLD = 1e-4  # error below which a short step is no fold
 POLISHED = 1e-8  # error, in relaxations, that polishing is content with
 STALL, FOLD, START = range(3)
@@ -210,8 +211,9 @@ def _walk(problem: Problem, it: _Iterate, how: Attempt, last: Array, options: Op
 
     def unfinished(it: _Iterate) -> Bool[Array, ""]:
         stalled = (it.short_steps >= PATIENCE) & ~it.path.active
-        lost = (it.path.steps > LONGEST_DETOUR) | (it.path.reach < LEAST_REACH)
-        lost = (lost & (how.follow != START)) | (it.path.share > paths.ASTRAY)
+        detour = how.follow != START
+        lost = it.path.reach < jnp.where(detour, LEAST_REACH, NO_REACH)
+        lost |= (it.path.share > paths.ASTRAY) | (detour & (it.path.steps > LONGEST_DETOUR))
         hopeless = stalled | (it.iterations - it.begun >= LONGEST) | (it.path.active & lost)
         searching = (it.iterations < options.max_iterations) & (last | ~hopeless)
         return jnp.where(_done(it, options), it.polishing > 0, searching)
