@@ -31,7 +31,8 @@ from silico_py.simulate import (
 )
 from silico_py.solver import Problem, Variables, fused_if_small, newton_inverse
 from silico_py.solver.dense import accumulate, matmul
-from silico_py.solver.kkt import CellVector, SystemVector
+from silico_py.solver.kkt import SystemVector, without_slack_rows
+from silico_py.solver.problem import CellConditions, Conditions
 
 
 def linearize(
@@ -202,9 +203,8 @@ def _right_hand_sides(
         blocks = jax.vmap(formulation.pose_derivative)(*at)
         force, local, slack = (_spread(block, group.nodes, poses) for block in blocks)
         nodes = nodes - accumulate(force.reshape(-1, 6, 18 * n), group.nodes.reshape(-1), n)
-        product = group.cone.product(cell.dual[:, None], slack.swapaxes(1, 2)).swapaxes(1, 2)
-        cells.append(CellVector(-local, -product))
-    return SystemVector(nodes, tuple(cells))
+        cells.append(CellConditions(-local, -slack, jnp.zeros_like(slack)))
+    return without_slack_rows(problem, w.cells, Conditions(nodes, tuple(cells)))
 
 
 def _of_own_inputs(rows: Float[Array, "n rows 18"]) -> Float[Array, "n rows n 18"]:

@@ -14,8 +14,8 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from silico_py.solver import dense, kkt, krylov
-from silico_py.solver.kkt import CellVector, SystemVector
-from silico_py.solver.problem import Problem, Variables, conditions
+from silico_py.solver.kkt import SystemVector
+from silico_py.solver.problem import Problem, Variables, conditions, identity
 
 ACCURACY = 100.0  # of the linear solve, in roundings
 
@@ -58,13 +58,8 @@ def _direction(
     """-F_w^-1 (F_data d_data + F_rho d_rho)."""
     here = problem.with_data(data)
     _, rows = jax.jvp(lambda d: conditions(problem.with_data(d), w), (data,), (d_data,))
-    target = jax.tree.map(lambda v: -v[..., None], rows)
-    cells = []
-    for group, cell, row in zip(problem.groups, w.cells, target.cells, strict=True):
-        asked = d_rho * group.cone.identity(cell.dual.dtype)
-        product = asked + group.cone.product(cell.dual, row.slack[..., 0])
-        cells.append(CellVector(row.local, product[..., None]))
-    rhs = SystemVector(target.nodes, tuple(cells))
+    target = jax.tree.map(lambda e, r: (d_rho * e - r)[..., None], identity(problem, rows), rows)
+    rhs = kkt.without_slack_rows(problem, w.cells, target)
     change = kkt.add_slack_rows(newton_inverse(here, w, rhs), target)
     return jax.tree.map(lambda v: v[..., 0], change)
 

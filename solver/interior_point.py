@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from math import inf
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -256,8 +256,9 @@ def _advance(problem: Problem, it: _Iterate, how: Attempt, options: Options) -> 
     step = _step(eased, factor, it, how, options)
     easing, short, detour = _difficulty(it, step.length, how, options)
     w, measures, fraction = _accept(problem.eased(easing), it, step, options)
-    path = jax.lax.cond(
-        it.path.active,
+    path = _by_mode(
+        problem,
+        it.path,
         lambda: _followed(it.path, step.along, fraction, how),
         lambda: _path(problem, w, measures, detour, options),
     )
@@ -296,11 +297,9 @@ def _step(
     """Of Newton's method, or along the path if one is followed."""
     c, path, rho = it.measures.conditions, it.path, options.relaxation
     e = identity(problem, c)
-    if problem.monotone:
-        affine, centring = kkt.directions(problem, factor, _negative(c), e)
-        return _newton_step(problem, factor, it, affine, centring, how, options)
-    target, other = jax.lax.cond(
-        path.active,
+    target, other = _by_mode(
+        problem,
+        path,
         lambda: (paths.missing(problem, c, path, rho), path.anchor),
         lambda: (c, e),
     )
@@ -313,7 +312,12 @@ def _step(
     def newton() -> _Step:
         return _newton_step(problem, factor, it, first, second, how, options)
 
-    return jax.lax.cond(path.active, follow, newton)
+    return _by_mode(problem, path, follow, newton)
+
+
+def _by_mode(problem: Problem, path: Path, follow: Callable, newton: Callable) -> Any:
+    """`follow()` where a path is followed, else `newton()`; monotone problems follow none."""
+    return newton() if problem.monotone else jax.lax.cond(path.active, follow, newton)
 
 
 def _followed(path: Path, step: paths.Step, fraction: Array, how: Attempt) -> Path:
@@ -392,9 +396,7 @@ def _accept(
         return paths.is_close(paths.distance(problem, m.conditions, path, rho), path, before)
 
     def good(m: Measures, fraction: Array) -> Bool[Array, ""]:
-        if problem.monotone:
-            return lower(m)
-        return jax.lax.cond(it.path.active, lambda: close(m, fraction), lambda: lower(m))
+        return _by_mode(problem, it.path, lambda: close(m, fraction), lambda: lower(m))
 
     def unfinished(carry: tuple) -> Bool[Array, ""]:
         k, _, measures, fraction = carry

@@ -5,14 +5,13 @@ relaxations the condensed system then loses every digit (measured: direction err
 at 1e-10) although the full system is well conditioned. Pivoting on s / z + delta bounds the
 rounding by eps / delta. Refinement against the exact system takes the delta out again, which
 slacks below delta need; where active rows are nearly dependent it takes more than plain iteration
-(see `krylov`). Local primals stay in the dense system:
-eliminating them cell by cell would pivot on the curvature of the collision program, which
-vanishes where faces touch.
+(see `krylov`). Local primals stay in the dense system: eliminating them cell by cell would pivot
+on the curvature of the collision program, which vanishes where faces touch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -34,8 +33,6 @@ from silico_py.solver.problem import (
 )
 
 ACCURACY = 1e-6  # of Newton directions, relative; the next step makes up for the rest
-
-
 PROXIMAL = 3.0  # growth of the node Jacobian at full easing: shorter moves of the nodes
 
 
@@ -100,11 +97,7 @@ def factorize(problem: Problem, w: Variables, easing: Float[Array, ""]) -> Facto
 def directions(problem: Problem, factor: Factor, *targets: Conditions) -> list[Variables]:
     """For each target the change of `w` that changes the conditions by it, to first order."""
     columns: Conditions = jax.tree.map(lambda *parts: jnp.stack(parts, axis=-1), *targets)
-    cells = []
-    for group, f, row in zip(problem.groups, factor.cells, columns.cells, strict=True):
-        product = row.product + _product(group.cone, f.dual, row.slack)
-        cells.append(CellVector(row.local, product))
-    rhs = SystemVector(columns.nodes, tuple(cells))
+    rhs = without_slack_rows(problem, factor.cells, columns)
     found = with_slacks(problem, factor, solve(problem, factor, rhs, ACCURACY))
     changes = add_slack_rows(found, columns)
     return [jax.tree.map(lambda d, k=k: d[..., k], changes) for k in range(len(targets))]
@@ -118,10 +111,10 @@ def solve(problem: Problem, factor: Factor, rhs: SystemVector, tolerance: float)
 
 def system(problem: Problem, factor: Factor) -> tuple[Callable, Callable]:
     """The exact Newton matrix and its regularised inverse, as functions of a vector."""
-    return partial(apply, problem, factor), partial(_solve_regularized, problem, factor)
+    return partial(_apply, problem, factor), partial(_solve_regularized, problem, factor)
 
 
-def apply(problem: Problem, factor: Factor, vector: SystemVector) -> SystemVector:
+def _apply(problem: Problem, factor: Factor, vector: SystemVector) -> SystemVector:
     """The exact Newton matrix times `vector`."""
     nodes = matmul(factor.node_jacobian, vector.nodes)
     cells = []
@@ -142,6 +135,20 @@ def with_slacks(problem: Problem, factor: Factor, vector: SystemVector) -> Varia
         v = _cell_directions(group, vector.nodes, d.local)
         cells.append(CellVariables(d.local, d.product, _slack_direction(f, v, d.product)))
     return Variables(vector.nodes, tuple(cells))
+
+
+def without_slack_rows(
+    problem: Problem, cells: Sequence[CellVariables | CondensedCell], target: Conditions
+) -> SystemVector:
+    """A target, one column each, with its slack rows moved into the products.
+
+    The solution then lacks them in its slacks: see `add_slack_rows`.
+    """
+    vectors = []
+    for group, cell, row in zip(problem.groups, cells, target.cells, strict=True):
+        product = row.product + _product(group.cone, cell.dual, row.slack)
+        vectors.append(CellVector(row.local, product))
+    return SystemVector(target.nodes, tuple(vectors))
 
 
 def add_slack_rows(change: Variables, target: Conditions) -> Variables:

@@ -80,7 +80,7 @@ def inactive(w: Variables, conditions: Conditions) -> Path:
 def begin(problem: Problem, w: Variables, conditions: Conditions, rho: Array) -> Path:
     """The path from `w`, where `conditions` were evaluated."""
     anchor = _anchor(problem, w, conditions, rho)
-    size = jnp.maximum(residual_norm(problem, anchor), product_norm(anchor))
+    size = _norm(problem, anchor)
     one, yes = jnp.ones((), w.y.dtype), jnp.ones((), bool)
     path = inactive(w, conditions)
     return path._replace(active=yes, anchor=anchor, size=size, share=one, reach=FIRST_REACH * one)
@@ -96,8 +96,7 @@ def missing(problem: Problem, conditions: Conditions, path: Path, rho: Array) ->
 
 def distance(problem: Problem, conditions: Conditions, path: Path, rho: Array) -> Array:
     """Size of H."""
-    h = missing(problem, conditions, path, rho)
-    return jnp.maximum(residual_norm(problem, h), product_norm(h))
+    return _norm(problem, missing(problem, conditions, path, rho))
 
 
 def predict(problem: Problem, w: Variables, path: Path, back: Variables, along: Variables) -> Step:
@@ -112,9 +111,8 @@ def predict(problem: Problem, w: Variables, path: Path, back: Variables, along: 
     """
     square = 1 + _dot(along, along)
     forth = _dot(along, path.tangent) + path.rise > 0
-    sign = jnp.where(forth, 1, -1) / jnp.sqrt(square)  # the first step goes down
-    slope = sign
-    tangent = _scaled(sign, along)
+    slope = jnp.where(forth, 1, -1) / jnp.sqrt(square)  # the first step goes down
+    tangent = _scaled(slope, along)
     # The shortest way back to the path is at right angles to its tangent.
     rise = -_dot(along, back) / square
     back_on = jax.tree.map(lambda b, a: b + rise * a, back, along)
@@ -167,6 +165,10 @@ def _anchor(problem: Problem, w: Variables, conditions: Conditions, rho: Array) 
         for c, i in zip(conditions.cells, e.cells, strict=True)
     ]
     return conditions._replace(cells=tuple(cells))
+
+
+def _norm(problem: Problem, c: Conditions) -> Array:
+    return jnp.maximum(residual_norm(problem, c), product_norm(c))
 
 
 def _dot(a: Variables, b: Variables) -> Array:
