@@ -52,6 +52,7 @@ def assemble(
                 split=cone.dim - friction.CONE.dim,
                 jacobian=formulation.jacobian,
                 ease=ease,
+                prepare=formulation.prepare,
                 fusible=formulation.fusible,
             )
         )

@@ -15,8 +15,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from silico_py import friction, rotation
-from silico_py.collision import WARM_RELAXATION, solve_collision
-from silico_py.collision_program import without_excess
+from silico_py.collision import WARM_RELAXATION, Located, locate, optimum, solve_collision
+from silico_py.collision_program import Warm, without_excess
 from silico_py.contact import (
     CONE,
     Contact,
@@ -35,7 +35,7 @@ START_GAP = 0.1  # smallest gap of the start
 COLLISION_ITERATIONS = 50
 
 
-def formulation(collision_relaxation: float | Array, warm_start: bool) -> Formulation:
+def formulation(collision_relaxation: float | Array, warm_start: bool | Array) -> Formulation:
     """The bilevel formulation with collision programs solved at `collision_relaxation`.
 
     With `warm_start` each begins at the solution for the pose before the step.
@@ -46,7 +46,8 @@ def formulation(collision_relaxation: float | Array, warm_start: bool) -> Formul
         jacobian=contact_jacobian,
         pose_derivative=pose_derivative,
         start=partial(start_contact, relaxation=collision_relaxation, warm_start=warm_start),
-        touch=touch,
+        touch=lambda y, x, z, c: touch(y, x, z, (c, prepare(y, c))),
+        prepare=prepare,
         fusible=False,
     )
 
@@ -56,17 +57,22 @@ def contact_cone(a: ConvexShape, b: ConvexShape) -> ProductCone:
     return CONE
 
 
+def prepare(y: Float[Array, "arity 6"], c: Contact) -> Located:
+    """Solve the collision program at the next pose."""
+    a, b = (side.piece for side in both_kinematics(y, c))
+    return locate(a, b, c.length, c.nested.relaxation, COLLISION_ITERATIONS, c.nested.warm)
+
+
 def touch(
     y: Float[Array, "arity 6"],
     x: Float[Array, "1"],
     z: Float[Array, "5"],
-    c: Contact,
+    prepared: tuple[Contact, Located],
 ) -> Touch:
     """Geometry from the collision program at the next pose, impulses from the duals."""
-    a, b = both_kinematics(y, c)
-    found = solve_collision(
-        a.piece, b.piece, c.length, c.nested.relaxation, COLLISION_ITERATIONS, c.nested.warm
-    )
+    c, located = prepared
+    a, b = (side.piece for side in both_kinematics(y, c))
+    found = optimum(a, b, c.length, c.nested.relaxation, located)
     alpha = without_excess(found.alpha, c.a.shape, c.b.shape, c.nested.relaxation)
     return Touch(alpha, found.point, found.normal, found.normal, z[0], x[0], z[1:])
 
@@ -75,22 +81,23 @@ def contact_rows(
     y: Float[Array, "arity 6"],
     x: Float[Array, "1"],
     z: Float[Array, "5"],
-    c: Contact,
+    prepared: tuple[Contact, Located],
     easing: Float[Array, ""] | float = 0.0,
 ) -> CellResidual:
     """Impulses on the bodies, gap and friction; x = (psi), z = (gamma, b0, b)."""
-    return CellResidual(*exchange(touch(y, x, z, c), y, c, easing))
+    return CellResidual(*exchange(touch(y, x, z, prepared), y, prepared[0], easing))
 
 
 def contact_jacobian(
-    y: Array, x: Array, z: Array, c: Contact, easing: Float[Array, ""]
+    y: Array, x: Array, z: Array, prepared: tuple[Contact, Located], easing: Float[Array, ""]
 ) -> CellJacobian:
     """Derivative of `contact_rows`."""
-    return forward_jacobian(partial(contact_rows, easing=easing), y, x, z, c)
+    return forward_jacobian(partial(contact_rows, easing=easing), y, x, z, prepared)
 
 
 def pose_derivative(y: Array, x: Array, z: Array, c: Contact) -> tuple[Array, Array, Array]:
     """Derivative of (nodes, local, slack) by the poses of the bodies before the step."""
+    located = prepare(y, c)
 
     def moved(change: Float[Array, "arity 6"]) -> tuple[Array, Array, Array]:
         sides = []
@@ -100,7 +107,7 @@ def pose_derivative(y: Array, x: Array, z: Array, c: Contact) -> tuple[Array, Ar
             motion = side.motion._replace(position=position, orientation=turned)
             sides.append(side._replace(motion=motion))
         placed = c._replace(**dict(zip("ab", sides, strict=False)))
-        rows = contact_rows(y, x, z, placed)
+        rows = contact_rows(y, x, z, (placed, located))
         return rows.nodes.ravel(), rows.local, rows.slack
 
     blocks = jax.jacfwd(moved)(jnp.zeros_like(y))
@@ -108,14 +115,14 @@ def pose_derivative(y: Array, x: Array, z: Array, c: Contact) -> tuple[Array, Ar
 
 
 def start_contact(
-    c: Contact, relaxation: float | Array, warm_start: bool
+    c: Contact, relaxation: float | Array, warm_start: bool | Array
 ) -> tuple[Contact, CellVariables]:
     """At the current pose: the gap there, or `START_GAP`; friction pair at the identity."""
     rho = jnp.asarray(relaxation, c.relaxation.dtype)
-    first = jnp.maximum(rho, WARM_RELAXATION) if warm_start else rho
+    first = jnp.where(warm_start, jnp.maximum(rho, WARM_RELAXATION), rho)
     found = solve_collision(current(c.a), current(c.b), c.length, first, COLLISION_ITERATIONS)
     identity = friction.CONE.identity(found.alpha.dtype)
     gap = jnp.maximum(found.alpha - 1, START_GAP)[None]
     dual = jnp.concatenate([identity[:1], identity])
     variables = CellVariables(identity[:1], dual, jnp.concatenate([gap, identity]))
-    return c._replace(nested=Nested(rho, found.end if warm_start else None)), variables
+    return c._replace(nested=Nested(rho, Warm(found.end, jnp.asarray(warm_start)))), variables

@@ -19,6 +19,7 @@ from silico_py.collision_program import (
     Primal,
     SlackMap,
     Start,
+    Warm,
     central_start,
     conditions,
     pair_length,
@@ -34,9 +35,11 @@ from silico_py.solver import (
     Solution,
     Status,
     Variables,
+    fused_if_small,
     implicit,
     solve,
 )
+from silico_py.solver.dense import outlined
 from silico_py.validation import quaternions, vector
 
 POLISH = 3  # Newton steps, at most, from the tolerance to rounding
@@ -63,52 +66,84 @@ class Optimum(NamedTuple):
     end: Start  # the solution, from which a program at a nearby pose may start
 
 
+class Located(NamedTuple):
+    """Unknowns of a collision program, found without derivatives."""
+
+    origin: Float[Array, "3"]  # of the point unknown, world [m]
+    variables: Variables
+    converged: Bool[Array, ""]
+    iterations: Int[Array, ""]
+
+
 def solve_collision(
+    a: Piece, b: Piece, length: Float[Array, ""], relaxation: float | Array, max_iterations: int
+) -> Optimum:
+    """Solve the program of two placed pieces; differentiable to any order."""
+    rho = jnp.asarray(relaxation, a.center.dtype)
+    return optimum(a, b, length, rho, locate(a, b, length, rho, max_iterations))
+
+
+def locate(
     a: Piece,
     b: Piece,
     length: Float[Array, ""],
-    relaxation: float | Array,
+    relaxation: Float[Array, ""],
     max_iterations: int,
-    warm: Start | None = None,
-) -> Optimum:
-    """Solve the program of two placed pieces; differentiable to any order.
+    warm: Warm | None = None,
+) -> Located:
+    """Find the unknowns of a program; `warm` is where else to start."""
+    search = outlined(_search, max_iterations)
+    return search(*jax.lax.stop_gradient((a, b, length, relaxation, warm)))
 
-    `warm` is where to try first: the `end` of a program at a nearby pose, solved at
-    `WARM_RELAXATION`.
-    """
-    cold = jax.lax.stop_gradient(central_start(a, b))
-    origin = cold.primal.point
+
+def optimum(
+    a: Piece, b: Piece, length: Float[Array, ""], relaxation: Float[Array, ""], located: Located
+) -> Optimum:
+    """What the unknowns say, with derivatives."""
+    origin, variables = located.origin, located.variables
     problem = _program(a, b, length, origin)
-    starts = [_variables(start, origin, length) for start in (warm, cold) if start is not None]
-    rho = jnp.asarray(relaxation, origin.dtype)
-    solution = _search(problem, jax.lax.stop_gradient(starts), rho, max_iterations)
-    w = implicit(problem, solution.variables, rho)
-    end = _end(w, a, origin, length, rho)
+    w = implicit(problem, variables, relaxation)
+    end = _end(w, a, origin, length, relaxation)
     rows = conditions(a, b, length, end.primal, end.dual_a, end.dual_b)
     return Optimum(
         alpha=end.primal.alpha,
-        value=_optimal_value(problem, solution.variables, rho),
+        value=_optimal_value(problem, variables, relaxation),
         point=end.primal.point,
         normal=rows.normal_a,
-        converged=solution.converged,
-        iterations=solution.iterations,
+        converged=located.converged,
+        iterations=located.iterations,
         end=jax.lax.stop_gradient(end),
     )
 
 
 def _search(
-    problem: Problem, starts: list[Variables], rho: Float[Array, ""], max_iterations: int
+    max_iterations: int, a: Piece, b: Piece, length: Array, rho: Array, warm: Warm | None
+) -> Located:
+    cold = central_start(a, b)
+    origin = cold.primal.point
+    starts = [cold] if warm is None else [warm.start, cold]
+    variables = [_variables(start, origin, length) for start in starts]
+    first = jnp.zeros((), int) if warm is None else jnp.where(warm.wanted, 0, 1)
+    problem = _program(a, b, length, origin)
+
+    def follow(data: tuple, rho: Array, variables: list[Variables], first: Array) -> Solution:
+        return _follow(problem.with_data(data), rho, variables, first, max_iterations)
+
+    found = fused_if_small(follow, problem, variables[0])(problem.data, rho, variables, first)
+    return Located(origin, found.variables, found.converged, found.iterations)
+
+
+def _follow(
+    problem: Problem, rho: Array, starts: list[Variables], first: Array, max_iterations: int
 ) -> Solution:
     """From each start in turn until one leads to the solution; all but the last are given up."""
-    problem = problem.with_data(jax.lax.stop_gradient(problem.data))
-
-    def attempt(start: Variables, limit: Int[Array, ""] | int) -> Solution:
-        return solve(problem, start, Options(rho, rho / 10, limit, POLISH))
-
-    if len(starts) == 1:
-        return attempt(starts[0], max_iterations)
     limits = jnp.array([WARM_ITERATIONS] * (len(starts) - 1) + [max_iterations])
     table = jax.tree.map(lambda *leaves: jnp.stack(leaves), *starts)
+
+    @jax.jit  # traced once
+    def attempt(k: Array) -> Solution:
+        start = jax.tree.map(lambda v: v[k], table)
+        return solve(problem, start, Options(rho, rho / 10, limits[k], POLISH))
 
     def unfinished(carry: tuple[Array, Solution]) -> Bool[Array, ""]:
         k, found = carry
@@ -116,13 +151,13 @@ def _search(
 
     def following(carry: tuple[Array, Solution]) -> tuple[Array, Solution]:
         k, last = carry
-        found = attempt(jax.tree.map(lambda v: v[k], table), limits[k])
+        found = attempt(k)
         return k + 1, found._replace(iterations=last.iterations + found.iterations)
 
-    shapes = jax.eval_shape(attempt, starts[0], limits[0])
+    shapes = jax.eval_shape(attempt, first)
     nothing = jax.tree.map(lambda v: jnp.zeros(v.shape, v.dtype), shapes)
     unsolved = nothing._replace(status=jnp.full_like(nothing.status, Status.MAX_ITERATIONS))
-    return jax.lax.while_loop(unfinished, following, (jnp.zeros((), int), unsolved))[1]
+    return jax.lax.while_loop(unfinished, following, (first, unsolved))[1]
 
 
 def _optimal_value(problem: Problem, w: Variables, rho: Float[Array, ""]) -> Float[Array, ""]:
@@ -235,16 +270,16 @@ def _variables(start: Start, origin: Float[Array, "3"], length: Array) -> Variab
 def _program(a: Piece, b: Piece, length: Float[Array, ""], origin: Float[Array, "3"]) -> Problem:
     """The collision program as one cell; its single node is idle."""
     cone: ProductCone = a.shape.cone + b.shape.cone
-
-    def cell(y: Array, x: Array, z: Array, data: tuple) -> CellResidual:
-        a, b, length, origin = data
-        dual_a, dual_b = jnp.split(z, [a.shape.cone.dim])
-        rows = conditions(a, b, length, _unpack(x, a.shape, origin, length), dual_a, dual_b)
-        local = jnp.concatenate([rows.point, rows.scale[None], rows.auxiliary])
-        return CellResidual(jnp.zeros_like(y), local, jnp.concatenate([rows.slack_a, rows.slack_b]))
-
     data = jax.tree.map(lambda v: v[None], (a, b, length, origin))
-    group = CellGroup(cone, np.zeros((1, 1), int), cell, data, split=cone.dim)
+    group = CellGroup(cone, np.zeros((1, 1), int), _rows, data, split=cone.dim)
     zero = jnp.zeros(1, origin.dtype)
     scale = jnp.ones_like(zero)[None]
     return Problem(lambda y, _: y, zero, (group,), scale, monotone=True)
+
+
+def _rows(y: Array, x: Array, z: Array, data: tuple) -> CellResidual:
+    a, b, length, origin = data
+    dual_a, dual_b = jnp.split(z, [a.shape.cone.dim])
+    rows = conditions(a, b, length, _unpack(x, a.shape, origin, length), dual_a, dual_b)
+    local = jnp.concatenate([rows.point, rows.scale[None], rows.auxiliary])
+    return CellResidual(jnp.zeros_like(y), local, jnp.concatenate([rows.slack_a, rows.slack_b]))

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from silico_py.primitives import ConvexShape
 from silico_py.solver.dense import matmul
@@ -154,6 +154,18 @@ class Start(NamedTuple):
     slack_a: Float[Array, " dim_a"]
     slack_b: Float[Array, " dim_b"]
     complementarity: Float[Array, ""]
+
+
+class Warm(NamedTuple):
+    """Where else a program may start.
+
+    Attributes:
+        start: the `end` of a program at a nearby pose, solved at a large relaxation.
+        wanted: whether to try it before the usual start.
+    """
+
+    start: Start
+    wanted: Bool[Array, ""]
 
 
 def central_start(a: Piece, b: Piece) -> Start:

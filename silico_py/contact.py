@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from silico_py import friction, rotation
-from silico_py.collision_program import Piece, SlackMap, Start
+from silico_py.collision_program import Piece, SlackMap, Warm
 from silico_py.integrator import Motion, next_pose
 from silico_py.primitives import ConvexShape
 from silico_py.solver import CellJacobian, CellResidual, CellVariables, ProductCone
@@ -42,7 +42,7 @@ class Nested(NamedTuple):
     """How the bilevel solves the collision program of a contact."""
 
     relaxation: Float[Array, ""]
-    warm: Start | None  # where it starts
+    warm: Warm
 
 
 class Contact(NamedTuple):
@@ -124,7 +124,7 @@ class Formulation:
             of each body before the step.
         start: the contact with its origin, and its variables at the start.
         touch: `(y, x, z, contact) -> Touch`.
-        fusible: see `CellGroup`.
+        prepare, fusible: see `CellGroup`.
     """
 
     cone: Callable[[ConvexShape, ConvexShape], ProductCone]
@@ -133,6 +133,7 @@ class Formulation:
     pose_derivative: Callable[[Array, Array, Array, Contact], tuple[Array, Array, Array]]
     start: Callable[[Contact], tuple[Contact, CellVariables]]
     touch: Callable[[Array, Array, Array, Contact], Touch]
+    prepare: Callable[[Array, Contact], Any] | None = None
     fusible: bool = True
 
 

@@ -40,7 +40,8 @@ class SolverOptions:
     Raises:
         ValueError: for a value out of range.
 
-    The relaxations are leaves of a pytree: changing them does not compile again.
+    The relaxations and `collision_warm_start` are leaves of a pytree: changing them does not
+    compile again.
     """
 
     relaxation: float | Array = 1e-6
@@ -49,7 +50,7 @@ class SolverOptions:
     polish: int = static(3)
     method: str = static("single-level")
     collision_relaxation: float | Array = 1e-6
-    collision_warm_start: bool = static(False)
+    collision_warm_start: bool | Array = False
 
     def __post_init__(self) -> None:
         for name in RELAXATIONS:

@@ -6,9 +6,10 @@ it splits a program that could run as one kernel (see `fusion`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import lru_cache, partial
 from math import prod
 from typing import Any, NamedTuple
 
@@ -42,21 +43,32 @@ def in_kernel() -> bool:
     return _in_kernel.get()
 
 
-def outlined(function: Callable) -> Callable:
-    """`function`, kept apart inside a kernel: one long function takes long to compile."""
+def outlined(function: Callable, *static: Hashable, axes: Any = None) -> Callable:
+    """`function` with `static` as its first arguments, mapped over `axes` of the others if given.
+
+    It is traced once for all calls with arguments of the same kind, and kept apart inside a
+    kernel: one long function takes long to compile.
+    """
 
     def call(*args: Any) -> Any:
-        if not in_kernel():
-            return function(*args)
-
-        def inner(*args: Any) -> Any:
-            with set_xla_metadata(inlineable=None):
-                return function(*args)
-
-        with set_xla_metadata(inlineable="false"):
-            return jax.jit(inner)(*args)
+        run = _traced_once(function, static, axes, in_kernel())
+        with set_xla_metadata(inlineable="false" if in_kernel() else None):
+            return run(*args)
 
     return call
+
+
+@lru_cache(maxsize=512)
+def _traced_once(function: Callable, static: tuple, axes: Any, for_kernel: bool) -> Callable:
+    """A jit of its own, as tracing depends on whether it is `for_kernel`."""
+    whole = partial(function, *static)
+    whole = whole if axes is None else jax.vmap(whole, in_axes=axes)
+
+    def inner(*args: Any) -> Any:
+        with set_xla_metadata(inlineable=None):
+            return whole(*args)
+
+    return jax.jit(inner if for_kernel else whole)
 
 
 def matmul(a: Float[Array, "*batch m k"], b: Float[Array, "*batch k n"]) -> Array:

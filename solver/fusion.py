@@ -63,13 +63,19 @@ def fused(function: Callable) -> Callable:
     """
 
     @custom_vmap
+    @jax.jit
     def kernel(*args: Any) -> Any:
         return _one_kernel(function, *args)
 
+    @lru_cache  # so that equal batches are traced once
+    def mapped(size: int, batched: tuple, structure: Any) -> Callable:
+        axes = jax.tree.unflatten(structure, [0 if b else None for b in batched])
+        return fused(jax.vmap(function, in_axes=tuple(axes), axis_size=size))
+
     @kernel.def_vmap
     def batched(size: int, in_batched: list, *args: Any) -> tuple[Any, Any]:
-        axes = jax.tree.map(lambda b: 0 if b else None, in_batched)
-        out = fused(jax.vmap(function, in_axes=tuple(axes), axis_size=size))(*args)
+        flags, structure = jax.tree.flatten(in_batched)
+        out = mapped(size, tuple(flags), structure)(*args)
         return out, jax.tree.map(lambda _: True, out)
 
     @jax.custom_jvp

@@ -56,8 +56,8 @@ def _direction(
     problem: Problem, data: tuple, w: Variables, d_data: tuple, d_rho: Array
 ) -> Variables:
     """-F_w^-1 (F_data d_data + F_rho d_rho)."""
-    here = problem.with_data(data)
-    _, rows = jax.jvp(lambda d: conditions(problem.with_data(d), w), (data,), (d_data,))
+    here = problem.with_data(data).prepared(w.y)
+    _, rows = jax.jvp(lambda d: conditions(here.with_data(d), w), (data,), (d_data,))
     target = jax.tree.map(lambda e, r: (d_rho * e - r)[..., None], identity(problem, rows), rows)
     rhs = kkt.without_slack_rows(problem, w.cells, target)
     change = kkt.add_slack_rows(newton_inverse(here, w, rhs), target)

@@ -108,9 +108,13 @@ class Options(NamedTuple):
 
 
 class Measures(NamedTuple):
-    """The conditions with the size of their rows and the error of complementarity."""
+    """The conditions with the size of their rows and the error of complementarity.
+
+    `memos` are those of the point, for the Jacobian there.
+    """
 
     conditions: Conditions
+    memos: tuple
     residual: Float[Array, ""]
     complementarity: Float[Array, ""]
 
@@ -168,6 +172,12 @@ def fused_if_small(function: Callable, problem: Problem, w: Variables) -> Callab
 def _search(problem: Problem, start: Variables, options: Options) -> Solution:
     attempts = ATTEMPTS[:1] if problem.monotone else ATTEMPTS
     table = [jnp.array(column) for column in zip(*attempts, strict=True)]
+    measured = _measure_start(problem, start, table[0].astype(start.y.dtype), options)
+
+    def begin(k: Array, iterations: Array) -> tuple[Attempt, _Iterate]:
+        how = Attempt(*(column[k] for column in table))
+        measures = jax.tree.map(lambda v: v[k], measured)
+        return how, _begin(problem, start, measures, iterations, how, options)
 
     def unfinished(carry: tuple) -> Bool[Array, ""]:
         k, it = carry
@@ -176,26 +186,39 @@ def _search(problem: Problem, start: Variables, options: Options) -> Solution:
 
     def attempt(carry: tuple) -> tuple:
         k, last = carry
-        how = Attempt(*(column[k] for column in table))
-        it = _begin(problem, start, last.iterations, how, options)
+        how, it = begin(k, last.iterations)
         return k + 1, _walk(problem, it, how, k + 1 == len(attempts), options)
 
-    first = Attempt(*(column[0] for column in table))
-    shapes = jax.eval_shape(partial(_begin, problem, options=options), start, 0, first)
-    nothing = jax.tree.map(lambda v: jnp.zeros(v.shape, v.dtype), shapes)
-    _, last = jax.lax.while_loop(unfinished, attempt, (jnp.zeros((), int), nothing))
-    return _solution(problem, last, options)
+    zero = jnp.zeros((), int)
+    how, first = begin(zero, zero)
+    if len(attempts) == 1:
+        return _solution(_walk(problem, first, how, jnp.asarray(True), options), options)
+    return _solution(jax.lax.while_loop(unfinished, attempt, (zero, first))[1], options)
+
+
+def _measure_start(problem: Problem, w: Variables, easings: Array, options: Options) -> Measures:
+    """Of every easing, stacked."""
+    problem = problem.prepared(w.y)
+    if len(easings) > 1:
+        return jax.lax.map(lambda easing: _measure(problem.eased(easing), w, options), easings)
+    return jax.tree.map(lambda v: v[None], _measure(problem, w, options))
 
 
 def _begin(
-    problem: Problem, w: Variables, iterations: Array, how: Attempt, options: Options
+    problem: Problem,
+    w: Variables,
+    measures: Measures,
+    iterations: Array,
+    how: Attempt,
+    options: Options,
 ) -> _Iterate:
     """An attempt before its first step."""
+    zero = jnp.zeros((), int)
     easing = how.easing.astype(w.y.dtype)
-    measures = _measure(problem.eased(easing), w, options)
-    count, zero = jnp.asarray(iterations), jnp.zeros((), int)
     path = _path(problem, w, measures, how.follow == START, options)
-    return _Iterate(w, measures, count, count, zero, easing, zero, path, zero + options.polish)
+    return _Iterate(
+        w, measures, iterations, iterations, zero, easing, zero, path, zero + options.polish
+    )
 
 
 def _path(problem: Problem, w: Variables, m: Measures, wanted: Array, options: Options) -> Path:
@@ -234,11 +257,8 @@ def _polished(old: _Iterate, new: _Iterate, options: Options) -> _Iterate:
     return _where(_done(old, options), kept, new)
 
 
-def _solution(problem: Problem, last: _Iterate, options: Options) -> Solution:
-    def exact() -> Measures:
-        return _measure(problem, last.w, options)
-
-    m = jax.lax.cond(last.easing > 0, exact, lambda: last.measures)
+def _solution(last: _Iterate, options: Options) -> Solution:
+    m = last.measures
     finite = jnp.isfinite(m.residual) & jnp.isfinite(m.complementarity)
     status = jnp.select(
         [_done(last, options), ~finite, last.short_steps >= PATIENCE],
@@ -251,7 +271,7 @@ def _solution(problem: Problem, last: _Iterate, options: Options) -> Solution:
 def _advance(problem: Problem, it: _Iterate, how: Attempt, options: Options) -> _Iterate:
     """One iteration: factorise, find a step, shorten it, and see whether to follow a path."""
     it = it._replace(path=it.path._replace(active=it.path.active & ~_done(it, options)))
-    eased = problem.eased(it.easing)
+    eased = problem.eased(it.easing).with_memos(it.measures.memos)
     factor = kkt.factorize(eased, it.w, it.easing)
     step = _step(eased, factor, it, how, options)
     easing, short, detour = _difficulty(it, step.length, how, options)
@@ -285,7 +305,8 @@ def _difficulty(
     again = (it.easing == 0) & (it.eased >= EASINGS)
     detour = fold & ((how.follow != STALL) | (short >= PATIENCE) | again)
     easing = jnp.where(fold & (how.follow == STALL), 1, DECAY * it.easing)
-    gone = (easing < LEAST_EASING) | _done(it, options) | detour
+    last = it.iterations + 1 >= options.max_iterations  # which is judged by the problem itself
+    gone = (easing < LEAST_EASING) | _solved(it, options) | detour | last
     easing = jnp.where(gone, 0, easing).astype(it.easing.dtype)
     # A direction that is not finite cannot be shortened: count it as a full stall.
     return easing, jnp.where(jnp.isfinite(length), short, PATIENCE), detour
@@ -416,8 +437,13 @@ def _error(m: Measures) -> Float[Array, ""]:
     return jnp.maximum(m.residual, m.complementarity)
 
 
-def _done(it: _Iterate, options: Options) -> Bool[Array, ""]:
+def _solved(it: _Iterate, options: Options) -> Bool[Array, ""]:
+    """Whether the problem is, at the present easing."""
     return _error(it.measures) <= options.tolerance
+
+
+def _done(it: _Iterate, options: Options) -> Bool[Array, ""]:
+    return _solved(it, options) & (it.easing == 0)
 
 
 def _where(condition: Bool[Array, ""], first: tuple, second: tuple) -> tuple:
@@ -433,7 +459,8 @@ def _move(w: Variables, direction: Variables, length: Float[Array, ""]) -> Varia
 
 
 def _measure(problem: Problem, w: Variables, options: Options) -> Measures:
+    problem = problem.prepared(w.y)
     found = conditions(problem, w)
     target = identity(problem, found)
     off = jax.tree.map(lambda c, e: c - options.relaxation * e, found, target)
-    return Measures(found, residual_norm(problem, found), product_norm(off))
+    return Measures(found, problem.memos, residual_norm(problem, found), product_norm(off))

@@ -87,7 +87,7 @@ def factorize(problem: Problem, w: Variables, easing: Float[Array, ""]) -> Facto
     cells, reduced = [], []
     for group, cell in zip(problem.groups, w.cells, strict=True):
         jacobian = group.derivative(w.y, cell, easing)
-        part = outlined(jax.vmap(partial(_condense, group)))(jacobian, cell)
+        part = outlined(_condense, group.cone, group.split, axes=0)(jacobian, cell)
         reduced.append(part.to_v - matmul(part.to_dual, part.dual_map))
         cells.append(part)
     matrix = _assembled(problem, node_jacobian, reduced)
@@ -221,15 +221,18 @@ def _entries(problem: Problem, n: int, ny: int, widths: list[int]) -> np.ndarray
     return table
 
 
-def _condense(group: CellGroup, jacobian: CellJacobian, cell: CellVariables) -> CondensedCell:
+def _condense(
+    cone: ProductCone, split: int, jacobian: CellJacobian, cell: CellVariables
+) -> CondensedCell:
     (g_y, g_x, g_z), (h_y, h_x, h_z), (f_y, f_x, f_z) = jacobian
-    k = group.split
-    scaling = group.cone.scaling(cell.slack, cell.dual, _regularization(cell.dual.dtype))
+    scaling = cone.scaling(cell.slack, cell.dual, _regularization(cell.dual.dtype))
     slack_to_v = jnp.concatenate([f_y, f_x], axis=-1)
     dual_map = scaling.apply(slack_to_v)
-    if k < group.cone.dim:
-        induced = matmul(f_z[k:, :k], dual_map[:k])
-        dual_map = scaling.apply(jnp.concatenate([slack_to_v[:k], slack_to_v[k:] - induced]))
+    if split < cone.dim:
+        induced = matmul(f_z[split:, :split], dual_map[:split])
+        dual_map = scaling.apply(
+            jnp.concatenate([slack_to_v[:split], slack_to_v[split:] - induced])
+        )
     return CondensedCell(
         to_v=jnp.block([[g_y, g_x], [h_y, h_x]]),
         to_dual=jnp.concatenate([g_z, h_z]),
@@ -242,15 +245,14 @@ def _condense(group: CellGroup, jacobian: CellJacobian, cell: CellVariables) -> 
     )
 
 
-def _dual_offset(group: CellGroup, f: CondensedCell, product: Array) -> Array:
+def _dual_offset(cone: ProductCone, split: int, f: CondensedCell, product: Array) -> Array:
     """dz at v = 0, by forward substitution over the split."""
-    k = group.split
-    scaling = Scaling(group.cone, f.cone_maps)
+    scaling = Scaling(cone, f.cone_maps)
     dual = scaling.divide(product)
-    if k == group.cone.dim:
+    if split == cone.dim:
         return dual
-    induced = matmul(f.slack_to_dual[k:, :k], dual[:k])
-    return dual - scaling.apply(jnp.concatenate([jnp.zeros_like(dual[:k]), induced]))
+    induced = matmul(f.slack_to_dual[split:, :split], dual[:split])
+    return dual - scaling.apply(jnp.concatenate([jnp.zeros_like(dual[:split]), induced]))
 
 
 def _solve_regularized(problem: Problem, factor: Factor, rhs: SystemVector) -> SystemVector:
@@ -258,7 +260,7 @@ def _solve_regularized(problem: Problem, factor: Factor, rhs: SystemVector) -> S
     n, ny, columns = rhs.nodes.shape
     nodes, parts, offsets = rhs.nodes, [], []
     for group, f, r in zip(problem.groups, factor.cells, rhs.cells, strict=True):
-        offset = outlined(jax.vmap(partial(_dual_offset, group)))(f, r.product)
+        offset = outlined(_dual_offset, group.cone, group.split, axes=0)(f, r.product)
         forces, local = _split(group, nodes, matmul(f.to_dual, offset))
         nodes = nodes - forces
         parts.append((r.local - local).reshape(-1, columns))

@@ -56,13 +56,14 @@ def solve(
         scale = jnp.where(square > 0, jax.lax.rsqrt(jnp.where(square > 0, square, 1)), 0)
         direction, image = scale * direction, scale * image
         length = jnp.sum(image * s.defect, axis=0)
-        keep = jax.lax.dynamic_update_index_in_dim
+        # No update in place: a batch of those would be a scatter, which no kernel may contain.
+        now = (jnp.arange(PASSES) == s.count)[:, None, None]
         return _State(
             s.count + 1,
             s.found + length * direction,
             s.defect - length * image,
-            keep(s.directions, direction, s.count, 0),
-            keep(s.images, image, s.count, 0),
+            jnp.where(now, direction, s.directions),
+            jnp.where(now, image, s.images),
         )
 
     nothing = jnp.zeros((PASSES, *flat.shape), flat.dtype)

@@ -77,6 +77,10 @@ class CellGroup:
             Without it `function` is differentiated exactly.
         ease: optional `(data, easing) -> data`, the parameters of a tamer problem. Both
             hooks only shape the way: solutions are those of `data` at easing 0.
+        prepare: optional `(y (arity, ny), data) -> memo`, what `function` and `jacobian` share at
+            one point of the nodes: they are then given `(data, memo)` as their data. The memo
+            itself is not differentiated.
+        memo: of the point at hand, if it is known.
         fusible: whether these functions are short and depend on their arguments alone, so that
             they may be put into a kernel with the rest of the search.
     """
@@ -88,29 +92,39 @@ class CellGroup:
     split: int
     jacobian: Callable[[Array, Array, Array, Any, Array], CellJacobian] | None = None
     ease: Callable[[Any, Array], Any] | None = None
+    prepare: Callable[[Array, Any], Any] | None = None
+    memo: Any = None
     fusible: bool = True
 
     def gather(self, y: Float[Array, "nodes ny"]) -> Float[Array, "cells arity ny"]:
         """Node vectors as each cell sees them."""
         return y[self.nodes]
 
+    def prepared(self, y: Float[Array, "nodes ny"]) -> CellGroup:
+        """With the memo of this point, unless there is one."""
+        if self.prepare is None or self.memo is not None:
+            return self
+        at = jax.lax.stop_gradient((self.gather(y), self.data))
+        return replace(self, memo=outlined(self.prepare, axes=0)(*at))
+
+    @property
+    def inputs(self) -> Any:
+        """The data that the functions are given."""
+        return self.data if self.prepare is None else (self.data, self.memo)
+
     def residual(self, y: Float[Array, "nodes ny"], cell: CellVariables) -> CellResidual:
         """Residual parts of all cells, the slack part without `- s`."""
-        run = outlined(jax.vmap(self.function))
-        return run(self.gather(y), cell.x, cell.dual, self.data)
+        run = outlined(self.function, axes=0)
+        return run(self.gather(y), cell.x, cell.dual, self.prepared(y).inputs)
 
     def derivative(
         self, y: Float[Array, "nodes ny"], cell: CellVariables, easing: Float[Array, ""]
     ) -> CellJacobian:
         """Derivative blocks of all cells."""
-
-        def one(y: Array, x: Array, z: Array, data: Any, easing: Array) -> CellJacobian:
-            if self.jacobian is None:
-                return forward_jacobian(self.function, y, x, z, data)
-            return self.jacobian(y, x, z, data, easing)
-
-        run = outlined(jax.vmap(one, in_axes=(0, 0, 0, 0, None)))
-        return run(self.gather(y), cell.x, cell.dual, self.data, easing)
+        at = (self.gather(y), cell.x, cell.dual, self.prepared(y).inputs)
+        if self.jacobian is None:
+            return outlined(forward_jacobian, self.function, axes=0)(*at)
+        return outlined(self.jacobian, axes=(0, 0, 0, 0, None))(*at, easing)
 
 
 @dataclass(frozen=True)
@@ -142,6 +156,20 @@ class Problem:
             g if g.ease is None else replace(g, data=g.ease(g.data, easing)) for g in self.groups
         )
         return replace(self, groups=tuple(groups))
+
+    def prepared(self, y: Float[Array, "nodes ny"]) -> Problem:
+        """With the memos of this point, unless there are some."""
+        return replace(self, groups=tuple(group.prepared(y) for group in self.groups))
+
+    @property
+    def memos(self) -> tuple:
+        """Of the groups."""
+        return tuple(group.memo for group in self.groups)
+
+    def with_memos(self, memos: tuple) -> Problem:
+        """At a point whose memos are known."""
+        pairs = zip(self.groups, memos, strict=True)
+        return replace(self, groups=tuple(replace(group, memo=memo) for group, memo in pairs))
 
     def with_data(self, data: tuple) -> Problem:
         """The same problem with other parameters."""

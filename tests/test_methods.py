@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console
 
 import silico_py as sp
-from silico_py.collision import WARM_RELAXATION, solve_collision
-from silico_py.collision_program import Piece, SlackMap, pair_length
+from silico_py.collision import WARM_RELAXATION, locate, optimum, solve_collision
+from silico_py.collision_program import Piece, SlackMap, Warm, pair_length
 from silico_py.linearization import perturb
 from silico_py.study import command, experiments, report
 from silico_py.study.scenes import drop, planar_polytope
@@ -93,9 +93,9 @@ def test_a_warm_start_changes_nothing_but_the_time():
         a = Piece(cone, SlackMap.of(cone), here, sp.rotation.matrix(turn))
         length = pair_length(cone, box)
         before = solve_collision(a, b, length, WARM_RELAXATION, 50)
-        a = a._replace(center=there)
-        cold = solve_collision(a, b, length, 1e-8, 50)
-        return cold, solve_collision(a, b, length, 1e-8, 50, before.end)
+        a, rho = a._replace(center=there), jnp.array(1e-8)
+        warm = locate(a, b, length, rho, 50, Warm(before.end, jnp.array(True)))
+        return solve_collision(a, b, length, rho, 50), optimum(a, b, length, rho, warm)
 
     cold, warm = both(turn, near, far)
     assert cold.converged.all() and warm.converged.all()
@@ -135,18 +135,19 @@ def test_rows_of_the_study(rows):
 def test_a_study_goes_on_where_it_stopped(rows, tmp_path, monkeypatch):
     asked = []
 
-    def drops(experiment, done, **_):
+    def found(grid, done):
         for row in rows:
             case = {name: row[name] for name in ("method", "frequency", "relaxation")}
             if not done(case):
                 asked.append(case)
                 yield row
 
-    monkeypatch.setattr(experiments, "drops", drops)
+    monkeypatch.setattr(experiments.Grid, "rows", found)
     report.save_rows(rows[:1], tmp_path / "spheres")
-    grid = {"frequencies": (10,), "relaxations": (1e-3,)}
-    console = Console(quiet=True)
-    command._grid_study("spheres", drop("sphere"), grid, command.DROP_FIELDS, tmp_path, console)
+    grid = experiments.Grid(drop("sphere"), frequencies=(10,), relaxations=(1e-3,))
+    table = command.Table("spheres", grid, command.DROP_FIELDS)
+    known, fresh = command._start(table, tmp_path)
+    command._finish(table, known, fresh, tmp_path, Console(quiet=True))
     assert [case["method"] for case in asked] == ["bilevel"]
     assert json.loads((tmp_path / "spheres.json").read_text()) == rows
     with (tmp_path / "spheres.csv").open() as file:

@@ -3,25 +3,36 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.progress import Progress
 
 from silico_py import scenes as ready
-from silico_py.options import METHODS
 from silico_py.study import experiments, report
-from silico_py.study.scenes import Experiment, drop, jittered, planar_polytope, two_blocks
+from silico_py.study.experiments import Grid, timed_grid
+from silico_py.study.report import Row
+from silico_py.study.scenes import drop, jittered, planar_polytope, two_blocks
 
-QUICK = {"members": 4, "frequencies": (10, 100), "relaxations": (1e-3, 1e-6)}
+QUICK = {"members": 4, "frequencies": (10, 50), "relaxations": (1e-3, 1e-6), "optimize": False}
 QUICK_TIMED, TIMED = 400, 20_000
 SECONDS = {"peg_in_hole": 5.0, "stack": 1.0}
 DROP_FIELDS = {"failed": ".0f", "violation": ".1e", "iterations": ".1f"}
 STACK_FIELDS = {"linear momentum": ".1e", "angular momentum": ".1e", "failed": ".0f"}
 
 OTHERS = (*ready.SHAPES, *SECONDS)
+
+
+class Table(NamedTuple):
+    """One table and its figure."""
+
+    name: str
+    grid: Grid
+    fields: dict[str, str]
 
 
 def study(
@@ -44,49 +55,48 @@ def study(
     unknown = set(others) - set(OTHERS)
     if unknown:
         raise ValueError(f"others: expected names of {OTHERS}, got {sorted(unknown)}")
-    options = QUICK if quick else {}
-    paper = planar_polytope()
-    _grid_study("planar_polytope", paper, options, DROP_FIELDS, folder, console)
-    short = {**options, "members": 2} if quick else {"members": 10}
-    blocks = short | {"seconds": 1.0}
-    _grid_study("two_blocks", two_blocks(), blocks, STACK_FIELDS, folder, console)
-    _timing(QUICK_TIMED if quick else TIMED, folder, console)
-    for name in others:
-        found = jittered(name) if name in SECONDS else drop(name)
-        own = options | {"seconds": SECONDS.get(name, 1.5)}
-        _grid_study(name, found, own, DROP_FIELDS, folder, console)
+    taste: dict[str, Any] = QUICK if quick else {}
+    few = taste | {"members": 2 if quick else 10, "seconds": 1.0}
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        paper = Table("planar_polytope", Grid(planar_polytope(), **taste, pool=pool), DROP_FIELDS)
+        blocks = Table("two_blocks", Grid(two_blocks(), **few, pool=pool), STACK_FIELDS)
+        tables = [paper, blocks]
+        for name in others:
+            found = jittered(name) if name in SECONDS else drop(name)
+            grid = Grid(found, **taste, seconds=SECONDS.get(name, 1.5), pool=pool)
+            tables.append(Table(name, grid, DROP_FIELDS))
+        running = [(table, *_start(table, folder)) for table in tables]
+        for table, rows, fresh in running:
+            _finish(table, rows, fresh, folder, console)
+        # A taste times what is compiled already.
+        timed = paper.grid if quick else timed_grid(drop("box"), pool=pool)
+        _timing(timed, QUICK_TIMED if quick else TIMED, folder, console)
 
 
-def _grid_study(
-    name: str,
-    experiment: Experiment,
-    options: dict[str, Any],
-    fields: dict[str, str],
-    folder: Path,
-    console: Console,
-) -> None:
-    path = folder / name
-    rows = report.load_rows(path)
+def _start(table: Table, folder: Path) -> tuple[list[Row], Iterator[Row]]:
+    """Rows that are known, and those to come."""
+    rows = report.load_rows(folder / table.name)
     known = [tuple(row[k] for k in ("method", "frequency", "relaxation")) for row in rows]
-    fresh = experiments.drops(
-        experiment, **options, done=lambda case: tuple(case.values()) in known
-    )
-    frequencies = options.get("frequencies", experiments.FREQUENCIES)
-    relaxations = options.get("relaxations", experiments.RELAXATIONS)
-    total = len(METHODS) * len(frequencies) * len(relaxations)
-    for row in _tracked(fresh, name, len(rows), total, console):
+    return rows, table.grid.rows(done=lambda case: tuple(case.values()) in known)
+
+
+def _finish(
+    table: Table, rows: list[Row], fresh: Iterator[Row], folder: Path, console: Console
+) -> None:
+    path = folder / table.name
+    for row in _tracked(fresh, table.name, len(rows), len(table.grid.cases), console):
         rows.append(row)
         report.save_rows(rows, path)
-    console.print(report.summary(name, rows))
-    figure = report.grids(name, rows, fields, path.with_suffix(".png"))
+    console.print(report.summary(table.name, rows))
+    figure = report.grids(table.name, rows, table.fields, path.with_suffix(".png"))
     console.print(f"wrote {path.with_suffix('.csv')} and {figure}")
 
 
-def _timing(steps: int, folder: Path, console: Console) -> None:
+def _timing(grid: Grid, steps: int, folder: Path, console: Console) -> None:
     path = folder / "timing.json"
     if not path.exists():
         with console.status(f"timing {steps} steps"):
-            times = experiments.timing(drop("box"), steps)
+            times = experiments.timing(grid, steps)
         path.write_text(json.dumps(times))
     times = json.loads(path.read_text())
     ratios = experiments.ratios_of_means(times)

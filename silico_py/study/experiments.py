@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import product
 from typing import Any
 
@@ -17,130 +18,178 @@ import numpy as np
 
 from silico_py.options import METHODS, SolverOptions
 from silico_py.scene import State
-from silico_py.simulate import rollout, step
-from silico_py.study.runs import Outcome, Runner, runner
+from silico_py.study.runs import (
+    Judge,
+    Outcome,
+    Runner,
+    Verdict,
+    compiled_judge,
+    compiled_runner,
+)
 from silico_py.study.scenes import Experiment, two_blocks
 
 FREQUENCIES = (10, 20, 30, 50, 70, 100)
 RELAXATIONS = (1e-3, 1e-4, 1e-5, 1e-6, 1e-8, 1e-10)
 MAX_ITERATIONS = 30
-SINGLE, WARM = "single-level", "bilevel, warm start"
+WARM = "bilevel, warm start"
 CHUNK = 20  # steps timed together
 
 Row = dict[str, Any]
 
 
-def drops(
-    experiment: Experiment,
-    members: int = 100,
-    frequencies: Iterable[int] = FREQUENCIES,
-    relaxations: Iterable[float] = RELAXATIONS,
-    seconds: float = 1.5,
-    seed: int = 0,
-    done: Callable[[Row], bool] = lambda case: False,
-    methods: Iterable[str] = METHODS,
-) -> Iterator[Row]:
-    """Fig. 9: failures, iterations and violation of `members` runs a case.
+@dataclass
+class Grid:
+    """Fig. 9 and 10: runs from the same starts for every method, time step and relaxation.
 
-    Args:
+    Attributes:
         experiment: scene and starts.
-        members: runs of a case, the same starts for every case.
+        members: runs of a case.
         frequencies: [Hz].
         relaxations: of the step; the bilevel's collision programs use the same.
         seconds: of each run.
         seed: of the starts.
-        done: cases (method, frequency, relaxation) to leave out.
         methods: of `SolverOptions`.
+        optimize: the compiled programs; otherwise they compile in half the time.
+        pool: of threads; a run keeps one core busy, so cores take a case each.
     """
-    starts = experiment.starts(seed, members)
-    grid = list(product(frequencies, relaxations))
-    for method in methods:
-        run = runner(SolverOptions(method=method, max_iterations=MAX_ITERATIONS, polish=0))
-        cases = [{"method": method, "frequency": f, "relaxation": rho} for f, rho in grid]
 
-        def row(case: Row, run: Runner = run) -> Row:
-            f, rho = case["frequency"], case["relaxation"]
-            found = run(experiment.scene, starts, 1 / f, rho, round(seconds * f))
-            return case | _summary(found)
+    experiment: Experiment
+    members: int = 100
+    frequencies: Iterable[int] = FREQUENCIES
+    relaxations: Iterable[float] = RELAXATIONS
+    seconds: float = 1.5
+    seed: int = 0
+    methods: Iterable[str] = METHODS
+    optimize: bool = True
+    pool: Executor = field(default_factory=lambda: ThreadPoolExecutor(os.cpu_count()))
 
-        yield from _on_all_cores(row, [case for case in cases if not done(case)])
+    @property
+    def cases(self) -> list[Row]:
+        """All of them."""
+        names = ("method", "frequency", "relaxation")
+        grid = product(self.methods, self.frequencies, self.relaxations)
+        return [dict(zip(names, case, strict=True)) for case in grid]
+
+    @cached_property
+    def starts(self) -> State:
+        """Of the members."""
+        return self.experiment.starts(self.seed, self.members)
+
+    @cached_property
+    def runners(self) -> dict[str, Future[Runner]]:
+        """Of each method; asking starts to compile them."""
+        at = (self.experiment.scene, self.starts)
+        return {
+            method: self.pool.submit(
+                compiled_runner, *at, options(method), self.longest, self.optimize
+            )
+            for method in self.methods
+        }
+
+    @cached_property
+    def judge(self) -> Future[Judge]:
+        """Of all methods; asking starts to compile it."""
+        at = (self.experiment.scene, self.starts)
+        return self.pool.submit(compiled_judge, *at, self.longest, self.optimize)
+
+    def rows(self, done: Callable[[Row], bool] = lambda case: False) -> Iterator[Row]:
+        """Failures, iterations, violation and momentum of each case not `done`, in any order.
+
+        Work begins at once.
+        """
+        cases = [case for case in self.cases if not done(case)]
+        if cases:
+            _ = self.runners, self.judge
+        running = [self.pool.submit(self._row, case) for case in cases]
+        return (ready.result() for ready in as_completed(running))
+
+    def _row(self, case: Row) -> Row:
+        rho, steps = case["relaxation"], self._steps(case["frequency"])
+        chosen = replace(options(case["method"]), relaxation=rho, collision_relaxation=rho)
+        run, judge = self.runners[case["method"]].result(), self.judge.result()
+        found = run(self.starts, 1 / case["frequency"], chosen, steps)
+        return case | _summary(found, judge(found.states, steps))
+
+    @property
+    def longest(self) -> int:
+        """Steps of a run at the highest frequency."""
+        return max(map(self._steps, self.frequencies))
+
+    def _steps(self, frequency: int) -> int:
+        return round(self.seconds * frequency)
 
 
-def _summary(found: Outcome) -> Row:
+def options(method: str, **others: Any) -> SolverOptions:
+    """Of the study: no polishing, at most 30 Newton steps."""
+    return SolverOptions(method=method, max_iterations=MAX_ITERATIONS, polish=0, **others)
+
+
+def _summary(found: Outcome, verdict: Verdict) -> Row:
     return {
         "runs": len(found.failed),
         "failed": int(found.failed.sum()),
         "iterations": float(found.iterations.mean()),
-        "violation": float(found.violation.max()),
-        "detector violation": float(found.detector.max()),
-        "linear momentum": float(found.linear.mean()),
-        "angular momentum": float(found.angular.mean()),
+        "violation": float(verdict.violation.max()),
+        "detector violation": float(verdict.detector.max()),
+        "linear momentum": float(verdict.linear.mean()),
+        "angular momentum": float(verdict.angular.mean()),
     }
 
 
-def _on_all_cores(row: Callable[[Row], Row], cases: list[Row]) -> Iterator[Row]:
-    """Rows as they are done; a batch keeps one core busy, so cores take a case each.
-
-    The first case compiles for all of them.
-    """
-    if not cases:
-        return
-    yield row(cases[0])
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for ready in as_completed([pool.submit(row, case) for case in cases[1:]]):
-            yield ready.result()
+def drops(experiment: Experiment, **chosen: Any) -> Iterator[Row]:
+    """Fig. 9, rows in any order; options are those of `Grid`."""
+    return Grid(experiment, **chosen).rows()
 
 
-def stacks(**options: Any) -> Iterator[Row]:
+def stacks(**chosen: Any) -> Iterator[Row]:
     """Fig. 10: mean momentum of two blocks that should rest, ten offsets, 1 s."""
-    return drops(two_blocks(), **({"members": 10, "seconds": 1.0} | options))
+    return drops(two_blocks(), **({"members": 10, "seconds": 1.0} | chosen))
 
 
-def timing(
-    experiment: Experiment, steps: int = 20_000, frequency: int = 100, seed: int = 0
-) -> dict[str, list[float]]:
+def timing(grid: Grid, steps: int = 20_000) -> dict[str, list[float]]:
     """Fig. 11: microseconds a step, in chunks, alternating, on the same states.
 
     Of both methods, and of the bilevel whose collision programs start from the pose before the
-    step. The states come from single-level runs of 1.5 s; compile time is not included.
+    step. The states come from single-level runs at the highest frequency; compile time is not
+    included.
     """
-    states = _visited(experiment, steps, frequency, seed)
-    scene = dataclasses.replace(experiment.scene, timestep=1 / frequency)
-    compiled = {}
-    for name, options in _timed_options().items():
-        steps_of = jax.jit(lambda s, o=options: jax.lax.map(lambda x: step(scene, x, None, o), s))
-        first = jax.tree.map(lambda v: v[:CHUNK], states)
-        compiled[name] = steps_of.lower(first).compile()
-    times: dict[str, list[float]] = {name: [] for name in compiled}
-    for k in range(0, steps - CHUNK + 1, CHUNK):
-        chunk = jax.tree.map(lambda v, k=k: v[k : k + CHUNK], states)
-        for name, advance in compiled.items():
+    runners = {method: future.result() for method, future in grid.runners.items()}
+    kinds = {method: options(method) for method in METHODS}
+    kinds[WARM] = options("bilevel", collision_warm_start=True)
+    count, frequency = grid.members, max(grid.frequencies)
+    states = _visited(grid, runners[METHODS[0]], steps)
+    times: dict[str, list[float]] = {name: [] for name in kinds}
+    for k in range(steps // CHUNK):
+        chunk = jax.tree.map(lambda v, k=k: v[k * count : (k + 1) * count], states)
+        for name, chosen in kinds.items():
             start = time.perf_counter()
-            jax.block_until_ready(advance(chunk))
+            run = runners[chosen.method](chunk, 1 / frequency, chosen, CHUNK // count)
+            jax.block_until_ready(run)
             times[name].append((time.perf_counter() - start) / CHUNK * 1e6)
     return times
 
 
-def _timed_options() -> dict[str, SolverOptions]:
-    common: dict[str, Any] = {"max_iterations": MAX_ITERATIONS, "polish": 0}
-    both = {method: SolverOptions(method=method, **common) for method in METHODS}
-    warm = SolverOptions(method="bilevel", collision_warm_start=True, **common)
-    return both | {WARM: warm}
+def timed_grid(experiment: Experiment, **chosen: Any) -> Grid:
+    """For `timing`: chunks of single steps."""
+    return Grid(experiment, members=CHUNK, frequencies=(100,), seconds=1.5, **chosen)
+
+
+def _visited(grid: Grid, run: Runner, count: int) -> State:
+    """States that runs pass through, in a fixed random order."""
+    frequency, horizon, found = max(grid.frequencies), grid.longest, []
+    for seed in range(-(-count // (horizon * grid.members))):
+        starts = grid.experiment.starts(seed, grid.members)
+        states = run(starts, 1 / frequency, options(METHODS[0]), horizon).states
+        found.append(jax.tree.map(lambda v: np.asarray(v), states))
+    order = np.random.default_rng(0).permutation(len(found) * horizon * grid.members)[:count]
+
+    def chosen(*parts: np.ndarray) -> jax.Array:
+        return jnp.asarray(np.stack(parts).reshape(-1, *parts[0].shape[2:])[order])
+
+    return jax.tree.map(chosen, *found)
 
 
 def ratios_of_means(times: dict[str, list[float]]) -> dict[str, float]:
     """Each bilevel over single-level."""
-    own = statistics.mean(times[SINGLE])
-    return {name: statistics.mean(values) / own for name, values in times.items() if name != SINGLE}
-
-
-def _visited(experiment: Experiment, count: int, frequency: int, seed: int) -> State:
-    """States that single-level runs pass through, in a fixed random order."""
-    horizon = round(1.5 * frequency)
-    starts = experiment.starts(seed, -(-count // horizon))
-    scene = dataclasses.replace(experiment.scene, timestep=1 / frequency)
-    states = jax.jit(jax.vmap(lambda s: rollout(scene, s, horizon).state))(starts)
-    order = np.random.default_rng(seed).permutation(states.position.shape[0] * horizon)[:count]
-    return jax.tree.map(
-        lambda v: jnp.asarray(np.asarray(v).reshape(-1, *v.shape[2:])[order]), states
-    )
+    own, *others = times
+    return {name: statistics.mean(times[name]) / statistics.mean(times[own]) for name in others}

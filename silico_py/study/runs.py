@@ -1,13 +1,15 @@
-"""Batches of runs and what is measured of them."""
+"""Batches of runs and what is measured of them, as compiled programs."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from silico_py.assembly import contact_batches
@@ -17,9 +19,9 @@ from silico_py.options import SolverOptions
 from silico_py.scene import Scene, State
 from silico_py.simulate import checked_control, motions_of, step
 
-EXACT = 1e-10  # relaxation of the collision solve that judges
-DETECTOR = 1e-4  # relaxation of the paper's own detector
+JUDGES = np.array([1e-10, 1e-4])  # relaxations of the collision solves; the second is the paper's
 COLLISION_ITERATIONS = 50
+UNOPTIMIZED: dict[str, Any] = {"xla_backend_optimization_level": 0}  # compiles in half the time, runs slower
 
 
 class Outcome(NamedTuple):
@@ -28,66 +30,105 @@ class Outcome(NamedTuple):
     Attributes:
         failed: whether any step did not converge.
         iterations: mean Newton steps.
+        states: after each step; what comes after the last step means nothing.
+    """
+
+    failed: Bool[Array, " runs"]
+    iterations: Float[Array, " runs"]
+    states: State
+
+
+class Verdict(NamedTuple):
+    """Of each run.
+
+    Attributes:
         violation: largest (1 - alpha)+ over all steps, alpha from an exact collision solve.
         detector: the same with alpha relaxed as in the paper.
         linear, angular: mean |m v| [kg m/s] and |J w| [kg m^2/s] of a body.
     """
 
-    failed: Bool[Array, " runs"]
-    iterations: Float[Array, " runs"]
     violation: Float[Array, " runs"]
     detector: Float[Array, " runs"]
     linear: Float[Array, " runs"]
     angular: Float[Array, " runs"]
 
 
-Runner = Callable[[Scene, State, float, float, int], Outcome]
+Runner = Callable[[State, float, SolverOptions, int], Outcome]
+Judge = Callable[[State, int], Verdict]
 
 
-def runner(options: SolverOptions) -> Runner:
-    """`(scene, starts, timestep, relaxation, steps) -> Outcome`.
+def compiled_runner(
+    scene: Scene, starts: State, options: SolverOptions, longest: int, optimize: bool = True
+) -> Runner:
+    """`(starts, timestep, options, steps) -> Outcome` for as many starts as these.
 
-    Time step, relaxation and steps are traced: one compilation serves all cases of a scene.
+    All of these are traced: one compilation serves all cases of a method, of up to `longest`
+    steps.
     """
 
-    def run(
-        scene: Scene, start: State, timestep: Array, relaxation: Array, steps: Array
+    def run(scene: Scene, options: SolverOptions, steps: Array, start: State) -> Outcome:
+        def advance(k: Array, carry: tuple[State, Outcome]) -> tuple[State, Outcome]:
+            state, so_far = carry
+            state, info = step(scene, state, options=options)
+            failed = so_far.failed | ~info.converged
+            iterations = so_far.iterations + info.iterations / steps
+            states = jax.tree.map(lambda v, s: v.at[k].set(s), so_far.states, state)
+            return state, Outcome(failed, iterations, states)
+
+        room = jax.tree.map(lambda v: jnp.zeros((longest, *v.shape), v.dtype), start)
+        first = Outcome(jnp.asarray(False), jnp.zeros((), start.position.dtype), room)
+        return jax.lax.fori_loop(0, steps, advance, (start, first))[1]
+
+    def batch(
+        scene: Scene, starts: State, timestep: Array, options: SolverOptions, steps: Array
     ) -> Outcome:
         scene = dataclasses.replace(scene, timestep=timestep)
-        chosen = dataclasses.replace(
-            options, relaxation=relaxation, collision_relaxation=relaxation
-        )
+        return _of_each(partial(run, scene, options, steps), starts)
 
-        def advance(_: int, carry: tuple[State, Outcome]) -> tuple[State, Outcome]:
-            state, so_far = carry
-            state, info = step(scene, state, options=chosen)
+    program = _compiled(batch, optimize, scene, starts, 0.01, options, 1)
+    return lambda *case: program(scene, *case)
+
+
+def compiled_judge(scene: Scene, starts: State, longest: int, optimize: bool = True) -> Judge:
+    """`(states, steps) -> Verdict` on what a runner has returned."""
+
+    def judge(scene: Scene, steps: Array, states: State) -> Verdict:
+        def look(k: Array, so_far: Verdict) -> Verdict:
+            state = jax.tree.map(lambda v: v[k], states)
             mass = jnp.stack([body.mass for body in scene.bodies])
             inertia = jnp.stack([body.inertia for body in scene.bodies])
             spin = jnp.einsum("nij,nj->ni", inertia, state.angular_velocity)
-            found = Outcome(
-                so_far.failed | ~info.converged,
-                so_far.iterations + info.iterations / steps,
-                jnp.maximum(so_far.violation, violation(scene, state, EXACT)),
-                jnp.maximum(so_far.detector, violation(scene, state, DETECTOR)),
+            # One program for both relaxations.
+            exact, detected = jax.lax.map(partial(_violation, scene, state), JUDGES)
+            return Verdict(
+                jnp.maximum(so_far.violation, exact),
+                jnp.maximum(so_far.detector, detected),
                 so_far.linear + _mean_norm(mass[:, None] * state.velocity) / steps,
                 so_far.angular + _mean_norm(spin) / steps,
             )
-            return state, found
 
-        zero = jnp.zeros((), timestep.dtype)
-        first = Outcome(jnp.asarray(False), zero, zero, zero, zero, zero)
-        return jax.lax.fori_loop(0, steps, advance, (start, first))[1]
+        zero = jnp.zeros((), states.position.dtype)
+        return jax.lax.fori_loop(0, steps, look, Verdict(zero, zero, zero, zero))
 
-    @jax.jit
-    def batch(scene: Scene, starts: State, *case: Array) -> Outcome:
-        # A batch iterates as long as its slowest member. On the CPU that costs more than it saves.
-        together = None if jax.default_backend() == "cpu" else len(starts.position)
-        return jax.lax.map(lambda start: run(scene, start, *case), starts, batch_size=together)
+    def batch(scene: Scene, states: State, steps: Array) -> Verdict:
+        return _of_each(partial(judge, scene, steps), states)
 
-    return batch
+    room = jax.tree.map(lambda v: np.zeros((len(v), longest, *v.shape[1:]), v.dtype), starts)
+    program = _compiled(batch, optimize, scene, room, 1)
+    return partial(program, scene)
 
 
-def violation(scene: Scene, state: State, relaxation: float) -> Float[Array, ""]:
+def _of_each(function: Callable, members: State) -> Any:
+    # A batch iterates as long as its slowest member. On the CPU that costs more than it saves.
+    together = None if jax.default_backend() == "cpu" else len(members.position)
+    return jax.lax.map(function, members, batch_size=together)
+
+
+def _compiled(function: Callable, optimize: bool, *args: object) -> Callable:
+    return jax.jit(function).lower(*args).compile(None if optimize else UNOPTIMIZED)
+
+
+def _violation(scene: Scene, state: State, relaxation: Array) -> Float[Array, ""]:
     """Largest (1 - alpha)+ over the pairs of a scene, from collision solves of their own."""
     motions = motions_of(scene, state, checked_control(scene, state, None))
     worst = jnp.zeros((), state.position.dtype)
@@ -96,7 +137,7 @@ def violation(scene: Scene, state: State, relaxation: float) -> Float[Array, ""]
         a, b = current(c.a), current(c.b)
         return solve_collision(a, b, c.length, relaxation, COLLISION_ITERATIONS).alpha
 
-    for batch in contact_batches(scene, motions, jnp.asarray(relaxation)):
+    for batch in contact_batches(scene, motions, relaxation):
         worst = jnp.maximum(worst, jnp.max(1 - jax.vmap(alpha)(batch.contacts)))
     return worst
 
