@@ -172,12 +172,6 @@ def fused_if_small(function: Callable, problem: Problem, w: Variables) -> Callab
 def _search(problem: Problem, start: Variables, options: Options) -> Solution:
     attempts = ATTEMPTS[:1] if problem.monotone else ATTEMPTS
     table = [jnp.array(column) for column in zip(*attempts, strict=True)]
-    measured = _measure_start(problem, start, table[0].astype(start.y.dtype), options)
-
-    def begin(k: Array, iterations: Array) -> tuple[Attempt, _Iterate]:
-        how = Attempt(*(column[k] for column in table))
-        measures = jax.tree.map(lambda v: v[k], measured)
-        return how, _begin(problem, start, measures, iterations, how, options)
 
     def unfinished(carry: tuple) -> Bool[Array, ""]:
         k, it = carry
@@ -186,39 +180,28 @@ def _search(problem: Problem, start: Variables, options: Options) -> Solution:
 
     def attempt(carry: tuple) -> tuple:
         k, last = carry
-        how, it = begin(k, last.iterations)
+        how = Attempt(*(column[k] for column in table))
+        it = _begin(problem, start, last.iterations, how, options)
         return k + 1, _walk(problem, it, how, k + 1 == len(attempts), options)
 
-    zero = jnp.zeros((), int)
-    how, first = begin(zero, zero)
+    zero, first = jnp.zeros((), int), Attempt(*(column[0] for column in table))
     if len(attempts) == 1:
-        return _solution(_walk(problem, first, how, jnp.asarray(True), options), options)
-    return _solution(jax.lax.while_loop(unfinished, attempt, (zero, first))[1], options)
-
-
-def _measure_start(problem: Problem, w: Variables, easings: Array, options: Options) -> Measures:
-    """Of every easing, stacked."""
-    problem = problem.prepared(w.y)
-    if len(easings) > 1:
-        return jax.lax.map(lambda easing: _measure(problem.eased(easing), w, options), easings)
-    return jax.tree.map(lambda v: v[None], _measure(problem, w, options))
+        it = _begin(problem, start, zero, first, options)
+        return _solution(_walk(problem, it, first, jnp.asarray(True), options), options)
+    shapes = jax.eval_shape(partial(_begin, problem, options=options), start, zero, first)
+    nothing = jax.tree.map(lambda v: jnp.zeros(v.shape, v.dtype), shapes)
+    return _solution(jax.lax.while_loop(unfinished, attempt, (zero, nothing))[1], options)
 
 
 def _begin(
-    problem: Problem,
-    w: Variables,
-    measures: Measures,
-    iterations: Array,
-    how: Attempt,
-    options: Options,
+    problem: Problem, w: Variables, iterations: Array, how: Attempt, options: Options
 ) -> _Iterate:
     """An attempt before its first step."""
-    zero = jnp.zeros((), int)
-    easing = how.easing.astype(w.y.dtype)
+    easing, zero = how.easing.astype(w.y.dtype), jnp.zeros((), int)
+    measures = _measure(problem.eased(easing), w, options)
     path = _path(problem, w, measures, how.follow == START, options)
-    return _Iterate(
-        w, measures, iterations, iterations, zero, easing, zero, path, zero + options.polish
-    )
+    left = zero + options.polish
+    return _Iterate(w, measures, iterations, iterations, zero, easing, zero, path, left)
 
 
 def _path(problem: Problem, w: Variables, m: Measures, wanted: Array, options: Options) -> Path:

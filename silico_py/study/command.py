@@ -18,7 +18,12 @@ from silico_py.study.experiments import Grid, timed_grid
 from silico_py.study.report import Row
 from silico_py.study.scenes import drop, jittered, planar_polytope, two_blocks
 
-QUICK = {"members": 4, "frequencies": (10, 50), "relaxations": (1e-3, 1e-6), "optimize": False}
+QUICK: dict[str, Any] = {
+    "members": 4,
+    "frequencies": (10, 50),
+    "relaxations": (1e-3, 1e-6),
+    "optimize": False,
+}
 QUICK_TIMED, TIMED = 400, 20_000
 SECONDS = {"peg_in_hole": 5.0, "stack": 1.0}
 DROP_FIELDS = {"failed": ".0f", "violation": ".1e", "iterations": ".1f"}
@@ -55,7 +60,7 @@ def study(
     unknown = set(others) - set(OTHERS)
     if unknown:
         raise ValueError(f"others: expected names of {OTHERS}, got {sorted(unknown)}")
-    taste: dict[str, Any] = QUICK if quick else {}
+    taste = QUICK if quick else {}
     few = taste | {"members": 2 if quick else 10, "seconds": 1.0}
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         paper = Table("planar_polytope", Grid(planar_polytope(), **taste, pool=pool), DROP_FIELDS)

@@ -21,7 +21,7 @@ from silico_py.simulate import checked_control, motions_of, step
 
 JUDGES = np.array([1e-10, 1e-4])  # relaxations of the collision solves; the second is the paper's
 COLLISION_ITERATIONS = 50
-UNOPTIMIZED: dict[str, Any] = {"xla_backend_optimization_level": 0}  # compiles in half the time, runs slower
+UNOPTIMIZED: dict[str, Any] = {"xla_backend_optimization_level": 0}  # quick to compile, slow to run
 
 
 class Outcome(NamedTuple):
