@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from rich.console import Console
 from rich.table import Table
@@ -20,8 +21,10 @@ from silico_py.reference.sampling import PAIRS
 
 QUICK_COUNT, FULL_COUNT = 30, 1000
 BATCH = 10  # pairs a call; a batch waits for its slowest member
-# Largest errors: of alpha and of the point over max(1, alpha), of the normal absolute.
-BARS = {"alpha": 1e-6, "proof": 1e-8, "normal": 1e-4, "point": 1e-8}
+# Largest errors: of alpha and of the point over max(1, alpha), of the normal absolute, of the
+# slope over its size.
+BARS = {"alpha": 1e-6, "proof": 1e-8, "normal": 1e-4, "slope": 1e-5, "point": 1e-8}
+SPACINGS = (1e-3, 1e-4, 1e-5)  # of central differences, in lengths; a kink within spoils one
 
 
 def run(quick: bool, console: Console) -> bool:
@@ -49,6 +52,7 @@ def caption(count: int) -> str:
     return (
         f"{count} samples a pair. alpha: error against Clarabel; proof: against the bound that the "
         "normal proves in closed form; normal: against the conic duals (faces not parallel); "
+        "slope: d alpha / d position against central differences at the best of three spacings; "
         "point: scaling beyond alpha that holds it. A sample is sample(kinds, number)."
     )
 
@@ -68,9 +72,10 @@ def is_aligned(number: int) -> bool:
 def measure(kinds: tuple[str, str], count: int) -> dict[str, Any]:
     """Largest errors over `count` samples, and which sample had the worst alpha."""
     pairs = [sample(kinds, number) for number in range(count)]
-    found = collide(pairs)
+    found, slope_errors = collide(pairs)
     rows = [
         errors(pair, jax.tree.map(lambda v, k=k: v[k], found), is_aligned(k))
+        | {"slope": 0.0 if is_aligned(k) else float(slope_errors[k])}
         for k, pair in enumerate(pairs)
     ]
     largest = {name: float(np.max([row[name] for row in rows])) for name in BARS}
@@ -83,20 +88,36 @@ def measure(kinds: tuple[str, str], count: int) -> dict[str, Any]:
     }
 
 
-def collide(pairs: list[reference.Pair]) -> sp.Collision:
-    """`sp.collide` of all pairs, compiled once, in batches of equal size."""
+def collide(pairs: list[reference.Pair]) -> tuple[sp.Collision, np.ndarray]:
+    """`sp.collide` of all pairs and the errors of its slopes, in batches of equal size."""
     batches = [pairs[k : k + BATCH] for k in range(0, len(pairs), BATCH)]
     # Run a few times only: optimising would take longer than it saves.
     compiled = jax.jit(
-        jax.vmap(lambda pair: sp.collide(*pair)),
+        jax.vmap(lambda pair: (sp.collide(*pair), slope_error(*pair))),
         compiler_options={"xla_backend_optimization_level": 0},
     )
     parts = [compiled(jax.tree.map(lambda *v: np.stack(v), *batch)) for batch in batches]
     return jax.tree.map(lambda *v: np.concatenate([np.asarray(part) for part in v]), *parts)
 
 
+def slope_error(shape_a: Any, pose_a: tuple, shape_b: Any, pose_b: tuple) -> jax.Array:
+    """Largest difference of d alpha / d position of a and central differences, over its size."""
+    lengths = [s.characteristic_length for s in (shape_a, shape_b) if s.scaled]
+    length = jnp.min(jnp.stack(lengths))
+
+    def alpha(shift: jax.Array) -> jax.Array:
+        return sp.collide(shape_a, (pose_a[0] + length * shift, pose_a[1]), shape_b, pose_b).alpha
+
+    slope = jax.grad(alpha)(jnp.zeros(3))
+    shifts = jnp.array(SPACINGS)[:, None, None] * jnp.stack([jnp.eye(3), -jnp.eye(3)])[:, None]
+    ahead, behind = jax.lax.map(alpha, shifts.reshape(-1, 3)).reshape(2, len(SPACINGS), 3)
+    differences = (ahead - behind) / (2 * jnp.array(SPACINGS)[:, None])
+    off = jnp.max(jnp.abs(differences - slope), axis=1)
+    return jnp.min(off) / jnp.max(jnp.abs(slope))
+
+
 def errors(pair: reference.Pair, found: sp.Collision, aligned: bool) -> dict[str, float]:
-    """Of one sample; the names are those of `BARS`."""
+    """Of one sample; the names are those of `BARS`, the slope apart."""
     exact, scale = reference.collide(*pair), max(1.0, float(found.alpha))
     proved = reference.certified_bound(*pair, found.normal)
     return {
