@@ -72,10 +72,9 @@ def is_aligned(number: int) -> bool:
 def measure(kinds: tuple[str, str], count: int) -> dict[str, Any]:
     """Largest errors over `count` samples, and which sample had the worst alpha."""
     pairs = [sample(kinds, number) for number in range(count)]
-    found, slope_errors = collide(pairs)
+    found, off = collide(pairs)
     rows = [
-        errors(pair, jax.tree.map(lambda v, k=k: v[k], found), is_aligned(k))
-        | {"slope": 0.0 if is_aligned(k) else float(slope_errors[k])}
+        errors(pair, jax.tree.map(lambda v, k=k: v[k], found), off[k], is_aligned(k))
         for k, pair in enumerate(pairs)
     ]
     largest = {name: float(np.max([row[name] for row in rows])) for name in BARS}
@@ -116,14 +115,17 @@ def slope_error(shape_a: Any, pose_a: tuple, shape_b: Any, pose_b: tuple) -> jax
     return jnp.min(off) / jnp.max(jnp.abs(slope))
 
 
-def errors(pair: reference.Pair, found: sp.Collision, aligned: bool) -> dict[str, float]:
-    """Of one sample; the names are those of `BARS`, the slope apart."""
+def errors(
+    pair: reference.Pair, found: sp.Collision, slope: float, aligned: bool
+) -> dict[str, float]:
+    """Of one sample, `slope` its slope's; the names are those of `BARS`."""
     exact, scale = reference.collide(*pair), max(1.0, float(found.alpha))
     proved = reference.certified_bound(*pair, found.normal)
     return {
         "alpha": abs(found.alpha - exact.alpha) / scale,
         "proof": abs(found.alpha - proved) / scale,
         "normal": 0.0 if aligned else float(np.abs(found.normal - exact.normal).max()),
+        "slope": 0.0 if aligned else float(slope),
         "point": max(0.0, excess(pair, found)) / scale,
     }
 

@@ -95,9 +95,11 @@ def contact_jacobian(
     return forward_jacobian(partial(contact_rows, easing=easing), y, x, z, prepared)
 
 
-def pose_derivative(y: Array, x: Array, z: Array, c: Contact) -> tuple[Array, Array, Array]:
+def pose_derivative(
+    y: Array, x: Array, z: Array, prepared: tuple[Contact, Located]
+) -> tuple[Array, Array, Array]:
     """Derivative of (nodes, local, slack) by the poses of the bodies before the step."""
-    located = prepare(y, c)
+    c, located = prepared
 
     def moved(change: Float[Array, "arity 6"]) -> tuple[Array, Array, Array]:
         sides = []

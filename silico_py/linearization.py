@@ -168,6 +168,7 @@ def _derivative(
     problem: Problem, w: Variables, bodies: Inputs, formulation: Formulation
 ) -> tuple[Array, Array]:
     """(A, B) at one point of the central path, by the implicit function theorem."""
+    problem = problem.prepared(w.y)
     rhs = _right_hand_sides(problem, w, bodies, formulation)
     change = newton_inverse(problem, w, rhs).y
 
@@ -199,7 +200,7 @@ def _right_hand_sides(
     poses = jax.vmap(Inputs.pose_derivative)(bodies)
     cells = []
     for group, cell in zip(problem.groups, w.cells, strict=True):
-        at = (group.gather(w.y), cell.x, cell.dual, group.data)
+        at = (group.gather(w.y), cell.x, cell.dual, group.inputs)
         blocks = jax.vmap(formulation.pose_derivative)(*at)
         force, local, slack = (_spread(block, group.nodes, poses) for block in blocks)
         nodes = nodes - accumulate(force.reshape(-1, 6, 18 * n), group.nodes.reshape(-1), n)

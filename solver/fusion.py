@@ -63,7 +63,7 @@ def fused(function: Callable) -> Callable:
     """
 
     @custom_vmap
-    @jax.jit
+    @jax.jit  # constants that `custom_vmap` sees must not become batched
     def kernel(*args: Any) -> Any:
         return _one_kernel(function, *args)
 
@@ -93,7 +93,7 @@ def _one_kernel(function: Callable, *args: Any) -> Any:
     # One vector in and one out: the compiler aborts over an input that nothing reads.
     flat, unravel = ravel_pytree(args)
     if not flat.size or not _wanted() or not _supported():
-        return _many_kernels(function, *args)
+        return function(*args)
 
     def vector(v: Array) -> tuple[Array, Any]:
         out = function(*unravel(v))
@@ -103,14 +103,9 @@ def _one_kernel(function: Callable, *args: Any) -> Any:
         jaxpr, (_, shape) = jax.make_jaxpr(vector, return_shape=True)(flat)
     equations = list(_equations(jaxpr.jaxpr))
     if len(equations) > LARGEST_PROGRAM or not all(map(_is_small_loop, equations)):
-        return _many_kernels(function, *args)
+        return function(*args)
     out = _marked(lambda v: jaxpr_as_fun(jaxpr)(v)[0], flat)
     return _unravel(out, shape)
-
-
-def _many_kernels(function: Callable, *args: Any) -> Any:
-    # Within a jit of its own: constants that `custom_vmap` sees must not become batched.
-    return jax.jit(function)(*args)
 
 
 def _unravel(flat: Array, shape: Any) -> Any:

@@ -170,24 +170,23 @@ def fused_if_small(function: Callable, problem: Problem, w: Variables) -> Callab
 
 
 def _search(problem: Problem, start: Variables, options: Options) -> Solution:
-    attempts = ATTEMPTS[:1] if problem.monotone else ATTEMPTS
-    table = [jnp.array(column) for column in zip(*attempts, strict=True)]
+    table = [jnp.array(column) for column in zip(*ATTEMPTS, strict=True)]
+    zero, first = jnp.zeros((), int), Attempt(*(column[0] for column in table))
+    if problem.monotone:
+        it = _begin(problem, start, zero, first, options)
+        return _solution(_walk(problem, it, first, jnp.asarray(True), options), options)
 
     def unfinished(carry: tuple) -> Bool[Array, ""]:
         k, it = carry
-        left = (k < len(attempts)) & (it.iterations < options.max_iterations)
+        left = (k < len(ATTEMPTS)) & (it.iterations < options.max_iterations)
         return (k == 0) | (left & ~_done(it, options))
 
     def attempt(carry: tuple) -> tuple:
         k, last = carry
         how = Attempt(*(column[k] for column in table))
         it = _begin(problem, start, last.iterations, how, options)
-        return k + 1, _walk(problem, it, how, k + 1 == len(attempts), options)
+        return k + 1, _walk(problem, it, how, k + 1 == len(ATTEMPTS), options)
 
-    zero, first = jnp.zeros((), int), Attempt(*(column[0] for column in table))
-    if len(attempts) == 1:
-        it = _begin(problem, start, zero, first, options)
-        return _solution(_walk(problem, it, first, jnp.asarray(True), options), options)
     shapes = jax.eval_shape(partial(_begin, problem, options=options), start, zero, first)
     nothing = jax.tree.map(lambda v: jnp.zeros(v.shape, v.dtype), shapes)
     return _solution(jax.lax.while_loop(unfinished, attempt, (zero, nothing))[1], options)

@@ -3,4 +3,5 @@
 from silico_py.study.command import study as study
 from silico_py.study.experiments import drops as drops
 from silico_py.study.experiments import stacks as stacks
+from silico_py.study.experiments import timed_grid as timed_grid
 from silico_py.study.experiments import timing as timing

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -55,13 +55,14 @@ class Grid:
 
     experiment: Experiment
     members: int = 100
-    frequencies: Iterable[int] = FREQUENCIES
-    relaxations: Iterable[float] = RELAXATIONS
+    frequencies: Sequence[int] = FREQUENCIES
+    relaxations: Sequence[float] = RELAXATIONS
     seconds: float = 1.5
     seed: int = 0
-    methods: Iterable[str] = METHODS
+    methods: Sequence[str] = METHODS
     optimize: bool = True
     pool: Executor = field(default_factory=lambda: ThreadPoolExecutor(os.cpu_count()))
+    _runners: dict[str, Future[Runner]] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def cases(self) -> list[Row]:
@@ -75,22 +76,13 @@ class Grid:
         """Of the members."""
         return self.experiment.starts(self.seed, self.members)
 
-    @cached_property
-    def runners(self) -> dict[str, Future[Runner]]:
-        """Of each method; asking starts to compile them."""
-        at = (self.experiment.scene, self.starts)
-        return {
-            method: self.pool.submit(
-                compiled_runner, *at, options(method), self.longest, self.optimize
-            )
-            for method in self.methods
-        }
-
-    @cached_property
-    def judge(self) -> Future[Judge]:
-        """Of all methods; asking starts to compile it."""
-        at = (self.experiment.scene, self.starts)
-        return self.pool.submit(compiled_judge, *at, self.longest, self.optimize)
+    def runner(self, method: str) -> Future[Runner]:
+        """Of a method; the first to ask starts to compile it."""
+        if method not in self._runners:
+            at = (self.experiment.scene, self.starts, options(method))
+            program = self.pool.submit(compiled_runner, *at, self.longest, self.optimize)
+            self._runners[method] = program
+        return self._runners[method]
 
     def rows(self, done: Callable[[Row], bool] = lambda case: False) -> Iterator[Row]:
         """Failures, iterations, violation and momentum of each case not `done`, in any order.
@@ -98,17 +90,19 @@ class Grid:
         Work begins at once.
         """
         cases = [case for case in self.cases if not done(case)]
-        if cases:
-            _ = self.runners, self.judge
-        running = [self.pool.submit(self._row, case) for case in cases]
+        if not cases:
+            return iter(())
+        runners = {case["method"]: self.runner(case["method"]) for case in cases}
+        at = (self.experiment.scene, self.starts, self.longest, self.optimize)
+        judge = self.pool.submit(compiled_judge, *at)
+        running = [self.pool.submit(self._row, c, runners[c["method"]], judge) for c in cases]
         return (ready.result() for ready in as_completed(running))
 
-    def _row(self, case: Row) -> Row:
+    def _row(self, case: Row, runner: Future[Runner], judge: Future[Judge]) -> Row:
         rho, steps = case["relaxation"], self._steps(case["frequency"])
         chosen = replace(options(case["method"]), relaxation=rho, collision_relaxation=rho)
-        run, judge = self.runners[case["method"]].result(), self.judge.result()
-        found = run(self.starts, 1 / case["frequency"], chosen, steps)
-        return case | _summary(found, judge(found.states, steps))
+        found = runner.result()(self.starts, 1 / case["frequency"], chosen, steps)
+        return case | _summary(found, judge.result()(found.states, steps))
 
     @property
     def longest(self) -> int:
@@ -153,7 +147,8 @@ def timing(grid: Grid, steps: int = 20_000) -> dict[str, list[float]]:
     step. The states come from single-level runs at the highest frequency; compile time is not
     included.
     """
-    runners = {method: future.result() for method, future in grid.runners.items()}
+    compiling = {method: grid.runner(method) for method in METHODS}  # side by side
+    runners = {method: future.result() for method, future in compiling.items()}
     kinds = {method: options(method) for method in METHODS}
     kinds[WARM] = options("bilevel", collision_warm_start=True)
     count, frequency = grid.members, max(grid.frequencies)
@@ -171,7 +166,7 @@ def timing(grid: Grid, steps: int = 20_000) -> dict[str, list[float]]:
 
 def timed_grid(experiment: Experiment, **chosen: Any) -> Grid:
     """For `timing`: chunks of single steps."""
-    return Grid(experiment, members=CHUNK, frequencies=(100,), seconds=1.5, **chosen)
+    return Grid(experiment, members=CHUNK, frequencies=(100,), **chosen)
 
 
 def _visited(grid: Grid, run: Runner, count: int) -> State:
@@ -180,7 +175,7 @@ def _visited(grid: Grid, run: Runner, count: int) -> State:
     for seed in range(-(-count // (horizon * grid.members))):
         starts = grid.experiment.starts(seed, grid.members)
         states = run(starts, 1 / frequency, options(METHODS[0]), horizon).states
-        found.append(jax.tree.map(lambda v: np.asarray(v), states))
+        found.append(jax.tree.map(np.asarray, states))
     order = np.random.default_rng(0).permutation(len(found) * horizon * grid.members)[:count]
 
     def chosen(*parts: np.ndarray) -> jax.Array:
