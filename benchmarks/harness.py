@@ -51,26 +51,28 @@ def runner(scene: sp.Scene) -> Callable[..., Outcome]:
     def run(state: sp.State, timestep: Any, relaxation: Any, steps: Any) -> tuple:
         here = dataclasses.replace(scene, timestep=timestep)
         options = sp.SolverOptions(relaxation=relaxation)
+        guess = sp.no_guess(here, state, options)
         zero = jnp.zeros((), int)
 
         def going(carry: tuple) -> Any:
             return (carry[3] < steps) & ~carry[2]
 
         def advance(carry: tuple) -> tuple:
-            current, failed, _, done, total, worst, samples = carry
-            following, info = sp.step(here, current, options=options)
+            current, failed, _, done, total, worst, samples, guess = carry
+            following, info = sp.step(here, current, options=options, guess=guess)
             unsolved, count = ~info.converged, info.iterations
             failed = failed | unsolved | (count > LIMIT)
             # A step that is not solved says nothing: its state is no sample.
             slot = jnp.where(unsolved, SAMPLES, done * SAMPLES // steps)
             samples = jax.tree.map(lambda s, v: s.at[slot].set(v, mode="drop"), samples, following)
             worst = jnp.maximum(worst, count)
-            return following, failed, unsolved, done + 1, total + count, worst, samples
+            counts = done + 1, total + count, worst
+            return following, failed, unsolved, *counts, samples, info.guess
 
         samples = jax.tree.map(lambda v: jnp.stack(SAMPLES * [v]), state)
         no = jnp.asarray(False)
-        start = (state, no, no, zero, zero, zero, samples)
-        return jax.lax.while_loop(going, advance, start)[1:]
+        start = (state, no, no, zero, zero, zero, samples, guess)
+        return jax.lax.while_loop(going, advance, start)[1:-1]
 
     compiled = jax.jit(jax.vmap(run, in_axes=(0, None, None, None)))
 

@@ -28,6 +28,7 @@ from silico_py.scene import State as State
 from silico_py.simulate import ContactInfo as ContactInfo
 from silico_py.simulate import Info as Info
 from silico_py.simulate import Trajectory as Trajectory
+from silico_py.simulate import no_guess as no_guess
 from silico_py.simulate import rollout as rollout
 from silico_py.simulate import step as step
 from silico_py.solver.status import Status as Status

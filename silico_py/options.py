@@ -32,6 +32,7 @@ class SolverOptions:
             usual, the papers allow 30, and most of the few steps that take more take 50.
         polish: Newton steps, at most, that take a converged step from rho / 10 to rounding;
             they are not counted in `info.iterations`. 0 is fastest.
+        warm_start: whether `rollout` first tries each step from the solution of the one before.
         method: "single-level", or "bilevel": collision programs solved inside the contact
             problem, the baseline of the paper.
         collision_relaxation: rho of the bilevel's collision programs.
@@ -48,6 +49,7 @@ class SolverOptions:
     gradient_relaxation: float | Array | None = None
     max_iterations: int = static(100)
     polish: int = static(3)
+    warm_start: bool = static(True)
     method: str = static("single-level")
     collision_relaxation: float | Array = 1e-6
     collision_warm_start: bool | Array = False

@@ -17,6 +17,7 @@ from silico_py.integrator import Motion, next_pose
 from silico_py.options import SolverOptions
 from silico_py.scene import Scene, State
 from silico_py.solver import (
+    Guess,
     Options,
     Problem,
     Solution,
@@ -54,6 +55,7 @@ class Info(NamedTuple):
         residual: largest scaled residual row.
         complementarity: largest error of s o z = rho e.
         contacts: forces and geometry.
+        guess: the solution, for the next step to be tried from; None where `step` was given none.
     """
 
     converged: Bool[Array, ""]
@@ -62,6 +64,7 @@ class Info(NamedTuple):
     residual: Float[Array, ""]
     complementarity: Float[Array, ""]
     contacts: ContactInfo
+    guess: Guess | None
 
 
 class Trajectory(NamedTuple):
@@ -76,6 +79,7 @@ def step(
     state: State,
     control: Any = None,
     options: SolverOptions | None = None,
+    guess: Guess | None = None,
 ) -> tuple[State, Info]:
     """Advance one time step.
 
@@ -86,6 +90,9 @@ def step(
             directions in which a body has stiffness, the commanded displacement [m, rad] in
             this step instead.
         options: relaxation and limits.
+        guess: `info.guess` of the step before, or `no_guess` at the first one of a loop. The
+            search is tried from there first: where little has changed it takes a third of the
+            iterations. `rollout` does this by itself.
 
     Returns:
         The next state and an `Info`. A step that does not converge returns its best finite
@@ -96,21 +103,28 @@ def step(
             state's precision cannot carry.
     """
     options = checked(options, state)
-    return _step(scene, state, checked_control(scene, state, control), options)
+    return _step(scene, state, checked_control(scene, state, control), options, guess)
 
 
 @jax.jit
-def _step(scene: Scene, state: State, control: Array, options: SolverOptions) -> tuple[State, Info]:
+def _step(
+    scene: Scene,
+    state: State,
+    control: Array,
+    options: SolverOptions,
+    guess: Guess | None,
+) -> tuple[State, Info]:
     motions = motions_of(scene, state, control)
     relaxation = jnp.asarray(options.relaxation, state.position.dtype)
     problem, start, batches = assemble(scene, motions, relaxation, options.formulation)
     if options.gradient_relaxation is None:
-        solution = search(problem, start, relaxation, options)
+        found = solution = search(problem, start, relaxation, options, guess)
         variables = implicit(problem, solution.variables, relaxation)
     else:
-        solution, variables = _smoothed(scene, motions, relaxation, options)
+        found, solution, variables = _smoothed(scene, motions, relaxation, options, guess)
     solution = solution._replace(variables=variables)
-    info = _info(batches, solution, options.formulation)
+    following = None if guess is None else Guess(found.variables, found.converged)
+    info = _info(batches, solution, following, options.formulation)
     return next_state(motions, arms(scene), solution.variables.y), info
 
 
@@ -121,6 +135,8 @@ def rollout(
     options: SolverOptions | None = None,
 ) -> Trajectory:
     """Step repeatedly with `lax.scan`.
+
+    With `options.warm_start` each step is first tried from the solution of the one before.
 
     Args:
         scene: the scene.
@@ -137,11 +153,27 @@ def rollout(
 
 @jax.jit
 def _rollout(scene: Scene, state: State, controls: Array, options: SolverOptions) -> Trajectory:
-    def advance(current: State, control: Array) -> tuple[State, Trajectory]:
-        following, info = _step(scene, current, control, options)
-        return following, Trajectory(following, info)
+    def advance(before: tuple, control: Array) -> tuple[tuple, Trajectory]:
+        following, info = _step(scene, before[0], control, options, before[1])
+        return (following, info.guess), Trajectory(following, info._replace(guess=None))
 
-    return jax.lax.scan(advance, state, controls)[1]
+    guess = no_guess(scene, state, options) if options.warm_start else None
+    return jax.lax.scan(advance, (state, guess), controls)[1]
+
+
+def no_guess(scene: Scene, state: State, options: SolverOptions | None = None) -> Guess:
+    """What stands for `Info.guess` before the first step of a loop; nothing is tried from it."""
+    options = options or SolverOptions()
+
+    def start() -> Variables:
+        motions = motions_of(scene, state, checked_control(scene, state, None))
+        rho = jnp.asarray(options.relaxation, state.position.dtype)
+        return assemble(scene, motions, rho, options.formulation)[1]
+
+    copies = () if options.gradient_relaxation is None else (2,)
+    shapes = jax.eval_shape(start)
+    variables = jax.tree.map(lambda v: jnp.zeros(copies + v.shape, v.dtype), shapes)
+    return Guess(variables, jnp.zeros(copies, bool))
 
 
 def checked(options: SolverOptions | None, state: State) -> SolverOptions:
@@ -160,33 +192,43 @@ def checked_control(scene: Scene, state: State, control: Any) -> Float[Array, "n
 
 
 def _smoothed(
-    scene: Scene, motions: Motion, relaxation: Float[Array, ""], options: SolverOptions
-) -> tuple[Solution, Variables]:
-    """The solution, and its variables with the derivatives of a larger relaxation."""
+    scene: Scene,
+    motions: Motion,
+    relaxation: Float[Array, ""],
+    options: SolverOptions,
+    guess: Guess | None,
+) -> tuple[Solution, Solution, Variables]:
+    """Both solutions, the one at `relaxation`, its variables with the derivatives of the other."""
     smooth = jnp.asarray(options.gradient_relaxation, relaxation.dtype)
 
-    def solved(rho: Float[Array, ""]) -> Solution:
+    def solved(at: tuple[Float[Array, ""], Guess | None]) -> Solution:
+        rho, guess = at
         problem, start, _ = assemble(scene, motions, rho, options.formulation)
-        return search(problem, start, rho, options)
+        return search(problem, start, rho, options, guess)
 
     # One program for both relaxations.
-    found = jax.lax.map(solved, jax.lax.stop_gradient(jnp.stack([relaxation, smooth])))
+    both = jax.lax.stop_gradient(jnp.stack([relaxation, smooth]))
+    found = jax.lax.map(solved, (both, guess))
     solution, point = (jax.tree.map(lambda v, k=k: v[k], found) for k in (0, 1))
     problem, _, _ = assemble(scene, motions, smooth, options.formulation)
-    return solution, implicit(problem, solution.variables, smooth, point.variables)
+    return found, solution, implicit(problem, solution.variables, smooth, point.variables)
 
 
 def search(
-    problem: Problem, start: Variables, relaxation: Float[Array, ""], options: SolverOptions
+    problem: Problem,
+    start: Variables,
+    relaxation: Float[Array, ""],
+    options: SolverOptions,
+    guess: Guess | None = None,
 ) -> Solution:
     """The solution without derivatives, residuals to a tenth of the relaxation."""
     problem = problem.with_data(jax.lax.stop_gradient(problem.data))
-    start, rho = jax.lax.stop_gradient((start, relaxation))
+    start, rho, guess = jax.lax.stop_gradient((start, relaxation, guess))
     # Without contacts nothing is relaxed, so nothing excuses a residual.
     exact = jnp.asarray(100 * jnp.finfo(rho.dtype).eps, rho.dtype)
     tolerance = rho / 10 if problem.groups else exact
     limits = Options(rho, tolerance, options.max_iterations, options.polish)
-    return solve(problem, start, limits)
+    return solve(problem, start, limits, guess)
 
 
 def motions_of(scene: Scene, state: State, control: Float[Array, "n 6"]) -> Motion:
@@ -242,7 +284,9 @@ def arms(scene: Scene) -> Float[Array, "n 3"]:
     return jnp.stack([body.center_of_mass for body in scene.bodies])
 
 
-def _info(batches: list[ContactBatch], solution: Solution, formulation: Formulation) -> Info:
+def _info(
+    batches: list[ContactBatch], solution: Solution, guess: Guess | None, formulation: Formulation
+) -> Info:
     y = solution.variables.y
     parts = []
     for batch, cell in zip(batches, solution.variables.cells, strict=True):
@@ -261,6 +305,7 @@ def _info(batches: list[ContactBatch], solution: Solution, formulation: Formulat
         solution.residual,
         solution.complementarity,
         contacts,
+        guess,
     )
 
 

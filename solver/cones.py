@@ -106,6 +106,17 @@ class ProductCone:
         ]
         return jnp.min(jnp.stack(parts, axis=-1), axis=-1)
 
+    def central_pair(self, difference: Vector, product: Scalar) -> tuple[Vector, Vector]:
+        """The interior points s and z with s - z = difference and s o z = product e."""
+        parts = [
+            _orthant_pair(difference[..., part], product)
+            if kind == ORTHANT
+            else _soc_pair(difference[..., part], product)
+            for kind, part in self.slices()
+        ]
+        first, second = zip(*parts, strict=True)
+        return jnp.concatenate(first, axis=-1), jnp.concatenate(second, axis=-1)
+
     def scaling(self, slack: Vector, dual: Vector, regularization: float) -> Scaling:
         """Linearised complementarity at (slack, dual); see `Scaling`."""
         maps = []
@@ -189,6 +200,29 @@ def _soc_step(x: Vector, dx: Vector) -> Scalar:
     denominator = -b + jnp.sqrt(jnp.maximum(b * b - a * c, 0))
     leaves = denominator > 0
     return jnp.where(leaves, a / jnp.where(leaves, denominator, 1), jnp.inf)
+
+
+def _orthant_pair(difference: Vector, product: Scalar) -> tuple[Vector, Vector]:
+    root = jnp.sqrt(difference**2 + 4 * product)
+    larger = (jnp.abs(difference) + root) / 2
+    smaller = product / larger  # its difference to `larger` would cancel
+    positive = difference > 0
+    return jnp.where(positive, larger, smaller), jnp.where(positive, smaller, larger)
+
+
+def _soc_pair(difference: Vector, product: Scalar) -> tuple[Vector, Vector]:
+    """Eigenvalue by eigenvalue: t + |z| and t - |z|."""
+    head, tail = difference[..., :1], difference[..., 1:]
+    norm = jnp.linalg.norm(tail, axis=-1, keepdims=True)
+    pairs = _orthant_pair(jnp.concatenate([head + norm, head - norm], axis=-1), product)
+    direction = tail / jnp.where(norm > 0, norm, 1)
+
+    def point(eigenvalues: Vector) -> Vector:
+        high, low = eigenvalues[..., :1], eigenvalues[..., 1:]
+        return jnp.concatenate([(high + low) / 2, (high - low) / 2 * direction], axis=-1)
+
+    first, second = map(point, pairs)
+    return first, second
 
 
 def _arrow(x: Float[Array, " n"]) -> Float[Array, "n n"]:

@@ -198,3 +198,15 @@ def test_regularised_scaling_is_bounded_at_the_boundary():
     diagonal = jnp.diag(cone.scaling(s, z, delta).apply(jnp.eye(3)))
     assert float(diagonal.max()) <= (1 + 4 * EPS) / delta
     np.testing.assert_allclose(diagonal, z / (s + delta * z), rtol=4 * EPS)
+
+
+@settings(deadline=None)
+@given(SEEDS, st.floats(1e-12, 10))
+def test_central_pair_has_the_difference_and_the_product(seed, product):
+    difference = 10 * anywhere(seed)
+    s, z = (np.asarray(v) for v in CONE.central_pair(jnp.asarray(difference), product))
+    np.testing.assert_allclose(s - z, difference, atol=1e-13 * np.max(np.abs(difference)))
+    expected = product * np.asarray(CONE.identity(float))
+    rounding = 10 * EPS * np.linalg.norm(s) * np.linalg.norm(z)
+    np.testing.assert_allclose(CONE.product(s, z), expected, atol=rounding + 1e-12 * product)
+    assert CONE.margin(s) > 0 and CONE.margin(z) > 0

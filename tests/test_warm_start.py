@@ -1,0 +1,119 @@
+"""Steps from the solution of the step before: the same motion in fewer iterations."""
+
+import dataclasses
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import silico_py as sp
+from silico_py.solver import (
+    CellGroup,
+    CellResidual,
+    CellVariables,
+    Guess,
+    Options,
+    Problem,
+    ProductCone,
+    Status,
+    Variables,
+    solve,
+)
+
+STEPS = 60
+COLD = sp.SolverOptions(relaxation=1e-6, polish=5, warm_start=False)
+WARM = dataclasses.replace(COLD, warm_start=True)
+SMOOTH = dataclasses.replace(WARM, gradient_relaxation=1e-3)
+
+
+@pytest.fixture(scope="module")
+def thrown():
+    """A sphere that flies, lands, slides and rolls."""
+    scene, state = sp.scenes.drop("sphere", friction=0.3)
+    return scene, dataclasses.replace(state, velocity=jnp.array([[1.0, 0.3, -2.0]]))
+
+
+@partial(jax.jit, static_argnums=2)
+def run(scene, state, options):
+    """The trajectory and the slope of where it ends by where it starts to go."""
+
+    def last(velocity):
+        start = dataclasses.replace(state, velocity=velocity)
+        trajectory = sp.rollout(scene, start, STEPS, options)
+        return jnp.sum(trajectory.state.position[-1]), trajectory
+
+    return jax.grad(last, has_aux=True)(state.velocity)[::-1]
+
+
+@pytest.fixture(scope="module")
+def cold(thrown):
+    return run(*thrown, COLD)
+
+
+@pytest.fixture(scope="module")
+def warm(thrown):
+    return run(*thrown, WARM)
+
+
+def test_warm_start_leads_to_the_same_motion_in_half_the_iterations(cold, warm):
+    (expected, _), (found, _) = cold, warm
+    assert found.info.converged.all() and expected.info.converged.all()
+    np.testing.assert_allclose(found.state.position, expected.state.position, atol=1e-9)
+    force = expected.info.contacts.force
+    np.testing.assert_allclose(found.info.contacts.force, force, atol=1e-6 * np.max(force))
+    assert found.info.iterations.sum() < 0.5 * expected.info.iterations.sum()
+
+
+def test_warm_start_leaves_gradients_alone(cold, warm):
+    np.testing.assert_allclose(warm[1], cold[1], rtol=1e-6)
+
+
+def test_rollout_passes_on_the_guesses_of_its_steps(thrown, warm):
+    scene, state = thrown
+    step = jax.jit(lambda state, guess: sp.step(scene, state, None, WARM, guess))
+    guess = sp.no_guess(scene, state, WARM)
+    for k in range(STEPS):
+        state, info = step(state, guess)
+        assert info.iterations == warm[0].info.iterations[k]
+        guess = info.guess
+    np.testing.assert_allclose(state.position, warm[0].state.position[-1], atol=1e-12)
+
+
+def test_both_relaxations_of_a_smoothed_rollout_start_warm(thrown, warm):
+    found, _ = run(*thrown, SMOOTH)
+    assert found.info.converged.all()
+    np.testing.assert_array_equal(found.info.iterations, warm[0].info.iterations)
+
+
+def test_step_without_guess_gives_none(thrown):
+    assert jax.eval_shape(lambda: sp.step(*thrown)[1].guess) is None
+    assert sp.rollout(*thrown, 1, WARM).info.guess is None
+
+
+def complementarity_problem(constant: float):
+    """y = z, 0 <= z, 0 <= f(y), z f(y) = rho with f = y^3 - 3 y + constant: not monotone."""
+
+    def cell(y, x, z, data):
+        return CellResidual(-z[None], jnp.zeros(0), y[0] ** 3 - 3 * y[0] + data)
+
+    cone, one = ProductCone.orthant(1), jnp.ones((1, 1))
+    group = CellGroup(cone, np.zeros((1, 1), int), cell, constant * one, split=1)
+    problem = Problem(lambda y, _: y, jnp.zeros(1), (group,), one)
+    return problem, Variables(3 * one, (CellVariables(jnp.zeros((1, 0)), 3 * one, 9 * one),))
+
+
+@pytest.mark.parametrize(
+    ("scale", "usable", "relative"),
+    [(1, True, 0.5), (1, False, 1), (np.nan, False, 1), (1e3, True, 1)],
+)
+def test_a_guess_is_tried_if_it_is_usable_and_close(scale, usable, relative):
+    problem, start = complementarity_problem(-1.0)
+    options = Options(jnp.asarray(1e-8), jnp.asarray(1e-9), 100)
+    cold = solve(problem, start, options)
+    guess = Guess(jax.tree.map(lambda v: scale * v, cold.variables), jnp.asarray(usable))
+    found = solve(problem, start, options, guess)
+    assert cold.status == found.status == Status.CONVERGED
+    assert found.iterations <= relative * cold.iterations
+    np.testing.assert_allclose(found.variables.y, cold.variables.y, rtol=1e-9)
