@@ -6,9 +6,7 @@ it splits a program that could run as one kernel (see `fusion`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Hashable
 from functools import lru_cache, partial
 from math import prod
 from typing import Any, NamedTuple
@@ -16,31 +14,17 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.custom_batching import custom_vmap
 from jax.experimental.xla_metadata import set_xla_metadata
 from jaxtyping import Array, Float, Int
+
+from silico_py.solver.fusion import fused, in_kernel, is_available
 
 LARGEST_SYSTEM = 20  # rows of a system that is factorised here; larger programs compile slowly
 LARGEST_SUBSTITUTION = 128  # rows of a factor that is substituted here
 MATERIALIZED = 4000  # products of a sum that is one loop nest
 UNROLLED = 4  # terms of a product that is written term by term
-
-
-_in_kernel: ContextVar[bool] = ContextVar("in_kernel", default=False)
-
-
-@contextmanager
-def loops_only() -> Iterator[None]:
-    """Trace what is inside without calls to libraries."""
-    token = _in_kernel.set(True)
-    try:
-        yield
-    finally:
-        _in_kernel.reset(token)
-
-
-def in_kernel() -> bool:
-    """Whether `loops_only` is in force."""
-    return _in_kernel.get()
+NARROW = 4  # terms or columns of a product that costs less than a call to a library
 
 
 def outlined(function: Callable, *static: Hashable, axes: Any = None) -> Callable:
@@ -75,20 +59,26 @@ def matmul(a: Float[Array, "*batch m k"], b: Float[Array, "*batch k n"]) -> Arra
     """`a @ b`; a one-dimensional `b` is a vector."""
     if b.ndim == 1:
         return matmul(a, b[:, None])[..., 0]
+    terms, columns = a.shape[-1], b.shape[-1]
+    shape = (*jnp.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], columns)
+    one_loop = prod(shape) * terms <= MATERIALIZED
     if not in_kernel():
-        return a @ b
+        narrow = min(terms, columns) <= NARROW and one_loop
+        return _sum_of_products(a, b) if narrow else a @ b
 
     def term(i: Array | int) -> Array:
         column = jax.lax.dynamic_index_in_dim(a, i, -1)
         return column * jax.lax.dynamic_index_in_dim(b, i, -2)
 
-    shape = jnp.broadcast_shapes(a.shape[:-2], b.shape[:-2]) + (a.shape[-2], b.shape[-1])
-    terms = a.shape[-1]
     if terms <= UNROLLED:
         return sum((term(i) for i in range(terms)), jnp.zeros(shape, a.dtype))
-    if prod(shape) * terms <= MATERIALIZED:
-        return jnp.sum(a[..., :, :, None] * b[..., None, :, :], axis=-2)
+    if one_loop:
+        return _sum_of_products(a, b)
     return jax.lax.fori_loop(1, terms, lambda i, total: total + term(i), term(0))
+
+
+def _sum_of_products(a: Array, b: Array) -> Array:
+    return jnp.sum(a[..., :, :, None] * b[..., None, :, :], axis=-2)
 
 
 class Factor(NamedTuple):
@@ -102,8 +92,8 @@ class Factor(NamedTuple):
 def factorize(matrix: Float[Array, "n n"]) -> Factor:
     """LU factorisation with partial pivoting."""
     if not in_kernel() or len(matrix) > LARGEST_SYSTEM:
-        lu, _, permutation = jax.lax.linalg.lu(matrix)
-        return Factor(lu, permutation)
+        lu, pivots, permutation = jax.lax.linalg.lu(matrix)
+        return Factor(lu, _permutation(pivots) if is_available() else permutation)
     rows = jnp.arange(len(matrix), dtype=np.int32)
 
     def eliminate(k: Array, factor: Factor) -> Factor:
@@ -117,6 +107,24 @@ def factorize(matrix: Float[Array, "n n"]) -> Factor:
         return Factor(jnp.where(below & (rows == k), multiplier, reduced), permutation)
 
     return jax.lax.fori_loop(0, len(matrix), eliminate, Factor(matrix, rows))
+
+
+@custom_vmap
+def _permutation(pivots: Int[Array, " n"]) -> Int[Array, " n"]:
+    """Of rows exchanged one after another, in one kernel: XLA would start several a row."""
+    rows = jnp.arange(len(pivots), dtype=pivots.dtype)
+
+    def exchange(k: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
+        order, other = state[0], state[1][k]
+        moved = jnp.where(rows == other, order[k], order)
+        return jnp.where(rows == k, order[other], moved), state[1]
+
+    return fused(lambda p: jax.lax.fori_loop(0, len(rows), exchange, (rows, p))[0])(pivots)
+
+
+@_permutation.def_vmap
+def _permutations(size: int, in_batched: list, pivots: Array) -> tuple[Array, bool]:
+    return jax.lax.linalg.lu_pivots_to_permutation(pivots, pivots.shape[-1]), True
 
 
 @outlined

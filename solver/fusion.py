@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -25,8 +27,6 @@ from jax.experimental.xla_metadata import set_xla_metadata
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, jaxpr_as_fun
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
-
-from silico_py.solver import dense
 
 ONE_KERNEL = {"xla_cpu_small_call": "true", "inlineable": "false"}
 LARGEST_ARRAY = 4000  # elements; larger sums and products go to libraries
@@ -55,6 +55,30 @@ LIBRARY = {  # primitives that call one
 }
 
 
+_in_kernel: ContextVar[bool] = ContextVar("in_kernel", default=False)
+
+
+@contextmanager
+def loops_only() -> Iterator[None]:
+    """Trace what is inside without calls to libraries."""
+    token = _in_kernel.set(True)
+    try:
+        yield
+    finally:
+        _in_kernel.reset(token)
+
+
+def in_kernel() -> bool:
+    """Whether `loops_only` is in force."""
+    return _in_kernel.get()
+
+
+def is_available() -> bool:
+    """Whether functions become kernels here: on the CPU, where they are wanted."""
+    on = os.environ.get("SILICO_PY_ONE_KERNEL", "1") != "0"
+    return on and jax.default_backend() == "cpu" and _supported()
+
+
 def fused(function: Callable) -> Callable:
     """`function` of arrays, evaluated by one kernel on the CPU where that is possible.
 
@@ -80,7 +104,7 @@ def fused(function: Callable) -> Callable:
 
     @jax.custom_jvp
     def evaluate(*args: Any) -> Any:
-        return function(*args) if dense.in_kernel() else kernel(*args)
+        return function(*args) if in_kernel() else kernel(*args)
 
     @evaluate.defjvp
     def evaluate_jvp(primals: tuple, tangents: tuple) -> tuple[Any, Any]:
@@ -92,14 +116,14 @@ def fused(function: Callable) -> Callable:
 def _one_kernel(function: Callable, *args: Any) -> Any:
     # One vector in and one out: the compiler aborts over an input that nothing reads.
     flat, unravel = ravel_pytree(args)
-    if not flat.size or not _wanted() or not _supported():
+    if not flat.size or not is_available():
         return function(*args)
 
     def vector(v: Array) -> tuple[Array, Any]:
         out = function(*unravel(v))
         return ravel_pytree(out)[0], out
 
-    with dense.loops_only():
+    with loops_only():
         jaxpr, (_, shape) = jax.make_jaxpr(vector, return_shape=True)(flat)
     equations = list(_equations(jaxpr.jaxpr))
     if len(equations) > LARGEST_PROGRAM or not all(map(_is_small_loop, equations)):
@@ -126,11 +150,6 @@ def _marked(function: Callable, *args: Any) -> Any:
 
     with set_xla_metadata(**ONE_KERNEL):
         return jax.jit(unmarked)(*args)
-
-
-def _wanted() -> bool:
-    on = os.environ.get("SILICO_PY_ONE_KERNEL", "1") != "0"
-    return on and jax.default_backend() == "cpu"
 
 
 @lru_cache

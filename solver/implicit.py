@@ -13,7 +13,8 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from silico_py.solver import dense, kkt, krylov
+from silico_py.solver import kkt, krylov
+from silico_py.solver.fusion import in_kernel
 from silico_py.solver.kkt import SystemVector
 from silico_py.solver.problem import Problem, Variables, conditions, identity
 
@@ -70,7 +71,7 @@ def newton_inverse(problem: Problem, w: Variables, rhs: SystemVector) -> Variabl
     Slack rows are not part of `rhs`: their changes belong to the complementarity products.
     """
     factor = kkt.factorize(problem, w, jnp.zeros((), w.y.dtype))
-    if dense.in_kernel():  # which nobody differentiates
+    if in_kernel():  # which nobody differentiates
         found = kkt.solve(problem, factor, rhs, _accuracy(w))
         return kkt.with_slacks(problem, factor, found)
     # One flat vector: transposition needs every part of the right-hand side to be linear.
