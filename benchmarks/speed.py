@@ -105,13 +105,18 @@ def _microseconds(
 
 
 def _step_and_jacobian(scene: sp.Scene, states: sp.State) -> Any:
-    """Next state, and (A, B) at the relaxation of the step, at each state."""
+    """Next state, and (A, B) at the relaxation of the step, at each state of a trajectory."""
 
-    def one(state: sp.State) -> Any:
-        following, _ = sp.step(scene, state, None, OPTIONS)
-        return following, sp.linearize(scene, state, None, OPTIONS.relaxation, OPTIONS)
+    def one(guess: Any, state: sp.State) -> Any:
+        following, info = sp.step(scene, state, None, OPTIONS, guess)
+        rho = OPTIONS.relaxation
+        return info.guess, (
+            following,
+            sp.linearize(scene, state, None, rho, OPTIONS, guess=info.guess),
+        )
 
-    return jax.lax.map(one, states)
+    start = jax.tree.map(lambda v: v[0], states)
+    return jax.lax.scan(one, sp.no_guess(scene, start, OPTIONS), states)[1]
 
 
 def _gradient(scene: sp.Scene, state: sp.State) -> Any:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from silico_py import rotation
 from silico_py.assembly import assemble
@@ -29,7 +29,7 @@ from silico_py.simulate import (
     shift,
     split_control,
 )
-from silico_py.solver import Problem, Variables, fused_if_small, newton_inverse
+from silico_py.solver import Guess, Problem, Variables, fused_if_small, newton_inverse
 from silico_py.solver.dense import accumulate, matmul
 from silico_py.solver.kkt import SystemVector, without_slack_rows
 from silico_py.solver.problem import CellConditions, Conditions
@@ -42,6 +42,7 @@ def linearize(
     smoothing: Any = 1e-3,
     options: SolverOptions | None = None,
     with_converged: bool = False,
+    guess: Guess | None = None,
 ) -> tuple[Array, ...]:
     """Derivative of the next state with respect to state and control.
 
@@ -53,6 +54,8 @@ def linearize(
             each is then reached from the one before it.
         options: iteration limits; its relaxations are not used.
         with_converged: also return whether the solution that is differentiated was found.
+        guess: `info.guess` of a step from this state or close to it, with the same method: the
+            search at the (first) smoothing is tried from there first.
 
     Returns:
         A (12n, 12n) and B (12n, 6n), with a leading axis k for k smoothings. Rows and columns
@@ -66,7 +69,7 @@ def linearize(
     options = options or SolverOptions()
     relaxations = _checked(smoothing, state.position.dtype)
     control = checked_control(scene, state, control)
-    found = _linearize(scene, state, control, relaxations, options)
+    found = _linearize(scene, state, control, relaxations, options, guess)
     if np.ndim(smoothing) == 0:
         found = tuple(value[0] for value in found)
     return found if with_converged else found[:2]
@@ -74,14 +77,20 @@ def linearize(
 
 @jax.jit
 def _linearize(
-    scene: Scene, state: State, control: Array, relaxations: Array, options: SolverOptions
+    scene: Scene,
+    state: State,
+    control: Array,
+    relaxations: Array,
+    options: SolverOptions,
+    guess: Guess | None,
 ) -> tuple[Array, Array, Array]:
     motions, formulation = motions_of(scene, state, control), options.formulation
     bodies = Inputs(motions, arms(scene), state)
 
     def advance(start: Variables, rho: Array) -> tuple[Variables, tuple[Array, Array, Array]]:
         problem, _, _ = assemble(scene, motions, rho, formulation)
-        found = search(problem, start, rho, options)
+        first = None if guess is None else _at(rho == relaxations[0], guess)
+        found = search(problem, start, rho, options, first)
         point = found.variables
 
         def derivative(data: tuple, point: Variables, bodies: Inputs) -> tuple[Array, Array]:
@@ -92,6 +101,13 @@ def _linearize(
 
     _, start, _ = assemble(scene, motions, relaxations[0], formulation)
     return jax.lax.scan(advance, start, relaxations)[1]
+
+
+def _at(here: Bool[Array, ""], guess: Guess) -> Guess:
+    """The guess, usable only `here`; of a smoothed step it is the one at its relaxation."""
+    if guess.usable.ndim:
+        guess = jax.tree.map(lambda v: v[0], guess)
+    return guess._replace(usable=guess.usable & here)
 
 
 def perturb(state: State, change: Float[Array, "*n 12"]) -> State:

@@ -236,7 +236,8 @@ def _departure(
     """Where attempt `k` sets out."""
     w, residual, rho = guess.variables, last.measures.residual, options.relaxation
     # More than rho, so that what leaves is never done.
-    product = jnp.clip(GUESS_PRODUCT * jnp.maximum(jnp.sqrt(rho), residual**2), 2 * rho, 1)
+    wanted = jnp.maximum(jnp.minimum(jnp.sqrt(rho), residual), residual**2)
+    product = jnp.clip(GUESS_PRODUCT * wanted, 2 * rho, 1)
     cells = []
     for group, cell in zip(problem.groups, w.cells, strict=True):
         slack, dual = group.cone.central_pair(cell.slack - cell.dual, product)

@@ -87,6 +87,16 @@ def test_both_relaxations_of_a_smoothed_rollout_start_warm(thrown, warm):
     np.testing.assert_array_equal(found.info.iterations, warm[0].info.iterations)
 
 
+def test_linearize_from_the_guess_of_the_step(thrown):
+    scene, state = thrown
+    _, info = sp.step(scene, state, None, WARM, sp.no_guess(scene, state, WARM))
+    smoothing = (1e-3, 1e-6)
+    cold = sp.linearize(scene, state, None, smoothing, WARM)
+    warm = sp.linearize(scene, state, None, smoothing, WARM, guess=info.guess)
+    for found, expected in zip(warm, cold, strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-8 * np.max(np.abs(expected)))
+
+
 def test_step_without_guess_gives_none(thrown):
     assert jax.eval_shape(lambda: sp.step(*thrown)[1].guess) is None
     assert sp.rollout(*thrown, 1, WARM).info.guess is None
