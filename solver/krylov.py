@@ -15,6 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from silico_py.solver.fusion import in_kernel
+
 PASSES = 8  # through the approximate inverse, at most
 
 Columns = Float[Array, "size columns"]
@@ -49,26 +51,38 @@ def solve(
     def improve(s: _State) -> _State:
         guess = approximate_inverse(unflatten(s.defect))
         direction, image = _flattened(guess)[0], _flattened(operator(guess))[0]
-        overlap = jnp.sum(s.images * image, axis=1)[:, None]
-        direction -= jnp.sum(overlap * s.directions, axis=0)
-        image -= jnp.sum(overlap * s.images, axis=0)
+        direction, image = jax.lax.fori_loop(
+            0, s.count, lambda k, pair: _without(s, k, *pair), (direction, image)
+        )
         square = jnp.sum(image * image, axis=0)
         scale = jnp.where(square > 0, jax.lax.rsqrt(jnp.where(square > 0, square, 1)), 0)
         direction, image = scale * direction, scale * image
         length = jnp.sum(image * s.defect, axis=0)
-        # No update in place: a batch of those would be a scatter, which no kernel may contain.
-        now = (jnp.arange(PASSES) == s.count)[:, None, None]
         return _State(
             s.count + 1,
             s.found + length * direction,
             s.defect - length * image,
-            jnp.where(now, direction, s.directions),
-            jnp.where(now, image, s.images),
+            _stored(s.directions, s.count, direction),
+            _stored(s.images, s.count, image),
         )
 
     nothing = jnp.zeros((PASSES, *flat.shape), flat.dtype)
     start = _State(jnp.zeros((), np.int32), jnp.zeros_like(flat), flat, nothing, nothing)
     return unflatten(jax.lax.while_loop(unfinished, improve, start).found)
+
+
+def _without(s: _State, k: Array, direction: Columns, image: Columns) -> tuple[Columns, Columns]:
+    """Orthogonal to the image of pass `k`."""
+    overlap = jnp.sum(s.images[k] * image, axis=0)
+    return direction - overlap * s.directions[k], image - overlap * s.images[k]
+
+
+def _stored(stack: Array, k: Array, value: Columns) -> Array:
+    """`stack` with `value` in place `k`."""
+    if not in_kernel():
+        return jax.lax.dynamic_update_index_in_dim(stack, value, k, 0)
+    # A batch of updates in place would be a scatter, which no kernel may contain.
+    return jnp.where((jnp.arange(len(stack)) == k)[:, None, None], value, stack)
 
 
 def _flattened(tree: Tree) -> tuple[Columns, Callable[[Columns], Tree]]:
