@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -66,12 +69,12 @@ class ProductCone:
             yield kind, slice(start, start + size)
             start += size
 
-    def _blockwise(self, orthant: Callable, second_order: Callable, *vectors: Vector) -> Vector:
+    def _blockwise(self, orthant: Callable, second_order: Callable, *vectors: Vector) -> Any:
         parts = [
             (orthant if kind == ORTHANT else second_order)(*(v[..., part] for v in vectors))
             for kind, part in self.slices()
         ]
-        return jnp.concatenate(parts, axis=-1)
+        return jax.tree.map(lambda *blocks: jnp.concatenate(blocks, axis=-1), *parts)
 
     def identity(self, dtype: jnp.dtype | None = None) -> Float[Array, " dim"]:
         """The Jordan identity e."""
@@ -108,14 +111,8 @@ class ProductCone:
 
     def central_pair(self, difference: Vector, product: Scalar) -> tuple[Vector, Vector]:
         """The interior points s and z with s - z = difference and s o z = product e."""
-        parts = [
-            _orthant_pair(difference[..., part], product)
-            if kind == ORTHANT
-            else _soc_pair(difference[..., part], product)
-            for kind, part in self.slices()
-        ]
-        first, second = zip(*parts, strict=True)
-        return jnp.concatenate(first, axis=-1), jnp.concatenate(second, axis=-1)
+        pairs = partial(_orthant_pair, product=product), partial(_soc_pair, product=product)
+        return self._blockwise(*pairs, difference)
 
     def scaling(self, slack: Vector, dual: Vector, regularization: float) -> Scaling:
         """Linearised complementarity at (slack, dual); see `Scaling`."""

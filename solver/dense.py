@@ -112,14 +112,17 @@ def factorize(matrix: Float[Array, "n n"]) -> Factor:
 @custom_vmap
 def _permutation(pivots: Int[Array, " n"]) -> Int[Array, " n"]:
     """Of rows exchanged one after another, in one kernel: XLA would start several a row."""
-    rows = jnp.arange(len(pivots), dtype=pivots.dtype)
 
-    def exchange(k: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
-        order, other = state[0], state[1][k]
-        moved = jnp.where(rows == other, order[k], order)
-        return jnp.where(rows == k, order[other], moved), state[1]
+    def ordered(pivots: Array) -> Array:
+        rows = jnp.arange(len(pivots), dtype=pivots.dtype)
 
-    return fused(lambda p: jax.lax.fori_loop(0, len(rows), exchange, (rows, p))[0])(pivots)
+        def exchange(k: Array, order: Array) -> Array:
+            moved = jnp.where(rows == pivots[k], order[k], order)
+            return jnp.where(rows == k, order[pivots[k]], moved)
+
+        return jax.lax.fori_loop(0, len(rows), exchange, rows)
+
+    return fused(ordered)(pivots)
 
 
 @_permutation.def_vmap

@@ -10,6 +10,7 @@ from silico_py.solver import (
     CellGroup,
     CellResidual,
     CellVariables,
+    Guess,
     Options,
     Problem,
     ProductCone,
@@ -170,18 +171,24 @@ OFFSET_SLACK = jnp.array([0.0, 3.0, 0.0])
 MATRIX = jnp.array([[2.0, 1.0, 0.0], [-1.0, 2.0, 1.0], [0.0, -1.0, 2.0]])  # not symmetric
 
 
-def complementarity_problem():
-    """z >= 0, M z + q >= 0, complementary, with q from a chosen solution; the node reads y = z."""
-    q = OFFSET_SLACK - MATRIX @ KNOWN
-    cone = ProductCone.orthant(3)
+def complementary(function, y, slack):
+    """z >= 0, function(z) >= 0, complementary; the node reads y = z. From z = y and the slack."""
+    n = y.shape[1]
 
     def cell(y, x, z, _):
-        return CellResidual(-z[None], jnp.zeros(0), MATRIX @ y[0] + q)
+        return CellResidual(-z[None], jnp.zeros(0), function(y[0]))
 
-    group = CellGroup(cone, np.zeros((1, 1), int), cell, jnp.zeros(1), split=3)
-    problem = Problem(lambda y, _: y, jnp.zeros(1), (group,), jnp.ones((1, 3)))
+    cone = ProductCone.orthant(n)
+    group = CellGroup(cone, np.zeros((1, 1), int), cell, jnp.zeros(1), split=n)
+    problem = Problem(lambda y, _: y, jnp.zeros(1), (group,), jnp.ones((1, n)))
+    return problem, Variables(y, (CellVariables(jnp.zeros((1, 0)), y, slack),))
+
+
+def complementarity_problem():
+    """z >= 0, M z + q >= 0, complementary, with q from a chosen solution."""
+    q = OFFSET_SLACK - MATRIX @ KNOWN
     one = jnp.ones((1, 3))
-    return problem, Variables(one, (CellVariables(jnp.zeros((1, 0)), one, one),))
+    return complementary(lambda y: MATRIX @ y + q, one, one)
 
 
 def test_linear_complementarity_problem_with_known_solution():
@@ -276,3 +283,20 @@ def test_every_status_advises():
     assert "time step" in Status.STALLED.message
     assert "finite" in Status.NOT_FINITE.message
     assert Status(0) is Status.CONVERGED
+
+
+@pytest.mark.parametrize(
+    ("scale", "usable", "relative"),
+    [(1, True, 0.5), (1, False, 1), (np.nan, False, 1), (1e3, True, 1)],
+)
+def test_a_guess_is_tried_if_it_is_usable_and_close(scale, usable, relative):
+    """y^3 - 3 y - 1 is not monotone."""
+    start = jnp.full((1, 1), 3.0)
+    problem, start = complementary(lambda y: y**3 - 3 * y - 1, start, 3 * start)
+    limits = options(max_iterations=100)
+    cold = solve(problem, start, limits)
+    guess = Guess(jax.tree.map(lambda v: scale * v, cold.variables), jnp.asarray(usable))
+    found = solve(problem, start, limits, guess)
+    assert cold.status == found.status == Status.CONVERGED
+    assert found.iterations <= relative * cold.iterations
+    np.testing.assert_allclose(found.variables.y, cold.variables.y, rtol=1e-9)

@@ -9,18 +9,6 @@ import numpy as np
 import pytest
 
 import silico_py as sp
-from silico_py.solver import (
-    CellGroup,
-    CellResidual,
-    CellVariables,
-    Guess,
-    Options,
-    Problem,
-    ProductCone,
-    Status,
-    Variables,
-    solve,
-)
 
 STEPS = 60
 COLD = sp.SolverOptions(relaxation=1e-6, polish=5, warm_start=False)
@@ -100,30 +88,3 @@ def test_linearize_from_the_guess_of_the_step(thrown):
 def test_step_without_guess_gives_none(thrown):
     assert jax.eval_shape(lambda: sp.step(*thrown)[1].guess) is None
     assert sp.rollout(*thrown, 1, WARM).info.guess is None
-
-
-def complementarity_problem(constant: float):
-    """y = z, 0 <= z, 0 <= f(y), z f(y) = rho with f = y^3 - 3 y + constant: not monotone."""
-
-    def cell(y, x, z, data):
-        return CellResidual(-z[None], jnp.zeros(0), y[0] ** 3 - 3 * y[0] + data)
-
-    cone, one = ProductCone.orthant(1), jnp.ones((1, 1))
-    group = CellGroup(cone, np.zeros((1, 1), int), cell, constant * one, split=1)
-    problem = Problem(lambda y, _: y, jnp.zeros(1), (group,), one)
-    return problem, Variables(3 * one, (CellVariables(jnp.zeros((1, 0)), 3 * one, 9 * one),))
-
-
-@pytest.mark.parametrize(
-    ("scale", "usable", "relative"),
-    [(1, True, 0.5), (1, False, 1), (np.nan, False, 1), (1e3, True, 1)],
-)
-def test_a_guess_is_tried_if_it_is_usable_and_close(scale, usable, relative):
-    problem, start = complementarity_problem(-1.0)
-    options = Options(jnp.asarray(1e-8), jnp.asarray(1e-9), 100)
-    cold = solve(problem, start, options)
-    guess = Guess(jax.tree.map(lambda v: scale * v, cold.variables), jnp.asarray(usable))
-    found = solve(problem, start, options, guess)
-    assert cold.status == found.status == Status.CONVERGED
-    assert found.iterations <= relative * cold.iterations
-    np.testing.assert_allclose(found.variables.y, cold.variables.y, rtol=1e-9)
