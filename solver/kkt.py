@@ -1,12 +1,12 @@
-"""The Newton system: slacks and duals leave cone by cone, what is left is solved densely.
+"""The Newton system: slacks and duals leave cone by cone, what is left is factorised.
 
 Eliminating the dual of a row pivots on s / z, which vanishes for active rows: at tight
 relaxations the condensed system then loses every digit (measured: direction errors of 5 %
 at 1e-10) although the full system is well conditioned. Pivoting on s / z + delta bounds the
 rounding by eps / delta. Refinement against the exact system takes the delta out again, which
 slacks below delta need; where active rows are nearly dependent it takes more than plain iteration
-(see `krylov`). Local primals stay in the dense system: eliminating them cell by cell would pivot
-on the curvature of the collision program, which vanishes where faces touch.
+(see `krylov`). Local primals stay in what is factorised (see `condensed`): eliminating them cell
+by cell would pivot on the curvature of the collision program, which vanishes where faces touch.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
-from silico_py.solver import dense, krylov
+from silico_py.solver import condensed, krylov, levels
 from silico_py.solver.cones import ProductCone, Scaling
 from silico_py.solver.dense import accumulate, matmul, outlined
 from silico_py.solver.problem import (
@@ -72,7 +71,7 @@ class Factor(NamedTuple):
 
     node_jacobian: Float[Array, "nodes ny ny"]
     cells: tuple[CondensedCell, ...]
-    condensed: dense.Factor
+    condensed: levels.Factor
 
 
 def size(w: Variables) -> int:
@@ -90,8 +89,8 @@ def factorize(problem: Problem, w: Variables, easing: Float[Array, ""]) -> Facto
         part = outlined(_condense, group.cone, group.split, axes=0)(jacobian, cell)
         reduced.append(part.to_v - matmul(part.to_dual, part.dual_map))
         cells.append(part)
-    matrix = _assembled(problem, node_jacobian, reduced)
-    return Factor(node_jacobian, tuple(cells), dense.factorize(matrix))
+    nodes = [group.nodes for group in problem.groups]
+    return Factor(node_jacobian, tuple(cells), condensed.factorize(nodes, node_jacobian, reduced))
 
 
 def directions(problem: Problem, factor: Factor, *targets: Conditions) -> list[Variables]:
@@ -179,48 +178,6 @@ def _split(
     return accumulate(forces, group.nodes.reshape(-1), len(nodes)), rows[:, own:]
 
 
-def _assembled(
-    problem: Problem, node_jacobian: Float[Array, "nodes ny ny"], reduced: list[Array]
-) -> Float[Array, "rows rows"]:
-    """The dense matrix: rows and columns of all nodes, then of the cells' local primals."""
-    n, ny, _ = node_jacobian.shape
-    blocks, targets = [node_jacobian], [np.arange(n) * (n + 1)]
-    for group, matrix in zip(problem.groups, reduced, strict=True):
-        m, arity = group.nodes.shape
-        own = arity * ny
-        parts = matrix[:, :own, :own].reshape(m, arity, ny, arity, ny).swapaxes(2, 3)
-        blocks.append(parts.reshape(-1, ny, ny))
-        pairs = group.nodes[:, :, None] * n + group.nodes[:, None, :]
-        targets.append(pairs.reshape(-1))
-    nodes = accumulate(jnp.concatenate(blocks), np.concatenate(targets), n * n)
-    values = [jnp.zeros(1, nodes.dtype), nodes.reshape(-1), *(m.reshape(-1) for m in reduced)]
-    return jnp.concatenate(values)[_entries(problem, n, ny, [m.shape[1] for m in reduced])]
-
-
-def _entries(problem: Problem, n: int, ny: int, widths: list[int]) -> np.ndarray:
-    """Where each entry of the dense matrix stands among the values of `_assembled`; 0 is zero."""
-    sizes = [
-        len(g.nodes) * (v - g.nodes.shape[1] * ny)
-        for g, v in zip(problem.groups, widths, strict=True)
-    ]
-    total = n * ny
-    table = np.zeros((total + sum(sizes),) * 2, np.int32)
-    grid = 1 + np.arange(n * n * ny * ny).reshape(n, n, ny, ny)
-    table[:total, :total] = grid.transpose(0, 2, 1, 3).reshape(total, total)
-    used = 1 + n * n * ny * ny
-    for group, v, size in zip(problem.groups, widths, sizes, strict=True):
-        m, own = len(group.nodes), group.nodes.shape[1] * ny
-        at_nodes = (group.nodes[:, :, None] * ny + np.arange(ny)).reshape(m, own)
-        at_local = total + np.arange(size).reshape(m, v - own)
-        place = np.concatenate([at_nodes, at_local], axis=1)
-        entries = used + np.arange(m * v * v).reshape(m, v, v)
-        rows, columns = place[:, :, None], place[:, None, :]
-        table[rows[:, own:], columns] = entries[:, own:]
-        table[rows[:, :own], columns[:, :, own:]] = entries[:, :own, own:]
-        total, used = total + size, used + m * v * v
-    return table
-
-
 def _condense(
     cone: ProductCone, split: int, jacobian: CellJacobian, cell: CellVariables
 ) -> CondensedCell:
@@ -257,22 +214,18 @@ def _dual_offset(cone: ProductCone, split: int, f: CondensedCell, product: Array
 
 def _solve_regularized(problem: Problem, factor: Factor, rhs: SystemVector) -> SystemVector:
     """One pass through the factorisation."""
-    n, ny, columns = rhs.nodes.shape
-    nodes, parts, offsets = rhs.nodes, [], []
+    forces, rows, offsets = rhs.nodes, [], []
     for group, f, r in zip(problem.groups, factor.cells, rhs.cells, strict=True):
         offset = outlined(_dual_offset, group.cone, group.split, axes=0)(f, r.product)
-        forces, local = _split(group, nodes, matmul(f.to_dual, offset))
-        nodes = nodes - forces
-        parts.append((r.local - local).reshape(-1, columns))
+        force, local = _split(group, forces, matmul(f.to_dual, offset))
+        forces = forces - force
+        rows.append(r.local - local)
         offsets.append(offset)
-    flat = jnp.concatenate([nodes.reshape(-1, columns), *parts])
-    v = dense.solve(factor.condensed, flat)
-    y, cells, start = v[: n * ny].reshape(n, ny, columns), [], n * ny
-    for group, f, r, offset in zip(problem.groups, factor.cells, rhs.cells, offsets, strict=True):
-        m, nx, _ = r.local.shape
-        dx = v[start : start + m * nx].reshape(m, nx, columns)
-        cells.append(CellVector(dx, offset - matmul(f.dual_map, _cell_directions(group, y, dx))))
-        start += m * nx
+    y, moves = condensed.solve([g.nodes for g in problem.groups], factor.condensed, forces, rows)
+    cells = [
+        CellVector(dx, offset - matmul(f.dual_map, _cell_directions(group, y, dx)))
+        for group, f, offset, dx in zip(problem.groups, factor.cells, offsets, moves, strict=True)
+    ]
     return SystemVector(y, tuple(cells))
 
 

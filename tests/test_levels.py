@@ -1,0 +1,138 @@
+"""Factorisation along the levels of a graph, against dense solves."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import isotonic_regression
+
+from silico_py.solver import (
+    CellGroup,
+    CellResidual,
+    CellVariables,
+    Options,
+    Problem,
+    ProductCone,
+    Variables,
+    condensed,
+    implicit,
+    levels,
+    solve,
+)
+
+NY, NX, COLUMNS = 3, 2, 2
+
+GRAPHS = {
+    "chain": [(k, k + 1) for k in range(14)],
+    "two chains": [(k, k + 1) for k in range(14) if k != 6],
+    "ring": [(k, (k + 1) % 15) for k in range(15)],
+    "tree": [((k - 1) // 2, k) for k in range(1, 15)],
+    "star": [(0, k) for k in range(1, 15)],
+    "shuffled chain": [(7 * k % 15, 7 * (k + 1) % 15) for k in range(14)],
+    "nothing": [],
+}
+
+
+def dense_matrix(nodes, own, added):
+    """The same matrix by loops."""
+    n, total = len(own), NY * len(own) + sum(NX * len(touched) for touched in nodes)
+    matrix, start = np.zeros((total, total)), NY * n
+    for k, block in enumerate(own):
+        matrix[NY * k : NY * k + NY, NY * k : NY * k + NY] += block
+    for touched, blocks in zip(nodes, added, strict=True):
+        for cell, block in zip(touched, blocks, strict=True):
+            place = [NY * k + i for k in cell for i in range(NY)]
+            place += [start + i for i in range(NX)]
+            matrix[np.ix_(place, place)] += block
+            start += NX
+    return matrix
+
+
+def system(pairs, n=15, seed=0):
+    """Two groups of cells, one on pairs of nodes and one on single nodes."""
+    rng = np.random.default_rng(seed)
+    nodes = [np.array(pairs, int).reshape(-1, 2), np.array([[0], [n - 1], [0]])]
+    sizes = [arity * NY + NX for arity in (2, 1)]
+    own = rng.normal(size=(n, NY, NY)) + 8 * np.eye(NY)
+    added = [
+        rng.normal(size=(len(touched), v, v)) / 2 + 3 * np.eye(v)
+        for touched, v in zip(nodes, sizes, strict=True)
+    ]
+    rhs = rng.normal(size=(n, NY, COLUMNS)), [rng.normal(size=(len(t), NX, COLUMNS)) for t in nodes]
+    return nodes, own, added, rhs
+
+
+def solved(nodes, own, added, rhs):
+    factor = condensed.factorize(nodes, jnp.asarray(own), [jnp.asarray(a) for a in added])
+    y, local = condensed.solve(nodes, factor, jnp.asarray(rhs[0]), list(map(jnp.asarray, rhs[1])))
+    return np.concatenate([np.asarray(v).reshape(-1, COLUMNS) for v in (y, *local)])
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_agrees_with_a_dense_solve(name):
+    nodes, own, added, rhs = system(GRAPHS[name])
+    flat = np.concatenate([v.reshape(-1, COLUMNS) for v in (rhs[0], *rhs[1])])
+    expected = np.linalg.solve(dense_matrix(nodes, own, added), flat)
+    np.testing.assert_allclose(solved(nodes, own, added, rhs), expected, rtol=1e-9, atol=1e-11)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 19), st.integers(0, 19)), max_size=40))
+def test_neighbours_are_at_most_one_level_apart(pairs):
+    links = np.array([p for p in pairs if p[0] != p[1]], int).reshape(-1, 2)
+    level = levels.levels(20, [links])
+    assert sorted(set(level)) == list(range(level.max() + 1))
+    assert np.all(np.abs(level[links[:, 0]] - level[links[:, 1]]) <= 1)
+
+
+def test_a_chain_is_cut_and_a_clique_is_not():
+    chain = np.array(GRAPHS["shuffled chain"])
+    rows = condensed.rows_by_level([chain], 15, 6, [5])
+    assert rows.shape == (15, 11)
+    used = rows[rows < rows.max()]
+    assert sorted(used) == list(range(15 * 6 + 14 * 5))
+    clique = np.array([(i, j) for i in range(15) for j in range(i)])
+    assert len(condensed.rows_by_level([clique], 15, 6, [5])) == 1
+
+
+def isotonic(targets, relaxation=1e-9):
+    """argmin |y - targets|^2 with y_0 <= y_1 <= ..., each column for itself: a chain of nodes."""
+    n, ny = targets.shape
+    links = np.stack([np.arange(n - 1), np.arange(1, n)], axis=1)
+    zeros, ones = jnp.zeros((n - 1, 0)), jnp.ones((n - 1, ny))
+
+    def order(y, x, z, data):
+        return CellResidual(jnp.stack([z, -z]), x, y[1] - y[0])
+
+    cells = CellGroup(ProductCone.orthant(ny), links, order, zeros, split=ny)
+    problem = Problem(jnp.subtract, targets, (cells,), jnp.ones((n, ny)), monotone=True)
+    start = Variables(jnp.zeros((n, ny)), (CellVariables(zeros, ones, ones),))
+    rho = jnp.asarray(relaxation)
+    found = solve(problem, start, Options(rho, jnp.asarray(1e-12), 100))
+    return implicit(problem, found.variables, rho).y, found.converged
+
+
+def test_a_chain_of_variables_solves_isotonic_regression():
+    targets = np.random.default_rng(0).normal(size=(30, 3)) + 0.05 * np.arange(30)[:, None]
+    y, converged = jax.jit(isotonic)(jnp.asarray(targets))
+    assert converged
+    expected = np.stack([isotonic_regression(column).x for column in targets.T], axis=1)
+    np.testing.assert_allclose(y, expected, atol=1e-6)
+
+
+def test_derivatives_along_levels():
+    rng = np.random.default_rng(1)
+    targets, weights, direction = rng.normal(size=(3, 30, 3))
+
+    @jax.jit
+    def loss(targets):
+        return jnp.sum(jnp.sin(isotonic(targets, 1e-3)[0]) * weights)
+
+    slope = jnp.sum(jax.jit(jax.grad(loss))(jnp.asarray(targets)) * direction)
+    h = 1e-4
+    difference = (loss(targets + h * direction) - loss(targets - h * direction)) / (2 * h)
+    np.testing.assert_allclose(slope, difference, rtol=1e-5)
+    forward = jax.jit(lambda t: jax.jvp(loss, (t,), (jnp.asarray(direction),))[1])(targets)
+    np.testing.assert_allclose(slope, forward, rtol=1e-8)
