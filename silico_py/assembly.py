@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from silico_py import friction, rotation
-from silico_py.collision_program import SlackMap, pair_length
+from silico_py.collision_program import SlackMap, growth, pair_length
 from silico_py.contact import Contact, Formulation, Side, ease
 from silico_py.integrator import Motion, dynamics, row_scale
 from silico_py.scene import Scene
@@ -132,4 +132,11 @@ def _contacts(
     friction_, relaxation = (jnp.broadcast_to(v, (len(nodes),)) for v in shared)
     mass = jnp.min(motions.mass[nodes], axis=1)
     length = jax.vmap(pair_length)(a.shape, b.shape)
-    return Contact(a, b, friction_, relaxation, mass, length, jnp.zeros_like(a.position))
+    a, b = (
+        side._replace(
+            map=jax.vmap(SlackMap.growing)(side.map, jax.vmap(growth)(side.shape, length))
+        )
+        for side in (a, b)
+    )
+    origin, distance = jnp.zeros_like(a.position), jnp.ones_like(length)
+    return Contact(a, b, friction_, relaxation, mass, length, origin, distance)

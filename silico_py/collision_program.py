@@ -18,18 +18,23 @@ from jaxtyping import Array, Bool, Float
 from silico_py.primitives import ConvexShape
 from silico_py.solver.dense import matmul
 
+SIZE_RATIO = 10.0  # of two shapes up to which both grow alike
 START_ALPHA = 1.1  # smallest scaling of the start
 START_MARGIN = 1.5  # of the start's scaling over the larger gauge
 START_DEPTH = 0.3  # of the start point below a half-space, in lengths of the other shape
 
 
 class SlackMap(NamedTuple):
-    """The affine slack f = constant + to_x x + to_alpha alpha + to_eps eps of one shape."""
+    """The affine slack f = constant + to_x x + to_alpha alpha + to_eps eps of one shape.
+
+    It is that of the shape scaled by 1 + growth (alpha - 1).
+    """
 
     constant: Float[Array, " dim"]
     to_x: Float[Array, "dim 3"]
     to_alpha: Float[Array, " dim"]
     to_eps: Float[Array, "dim n_aux"]
+    growth: Float[Array, ""]
 
     @classmethod
     def of(cls, shape: ConvexShape) -> SlackMap:
@@ -38,7 +43,13 @@ class SlackMap(NamedTuple):
         zero = jnp.zeros((), length.dtype)
         point, eps = jnp.zeros(3, length.dtype), jnp.zeros(shape.n_aux, length.dtype)
         to_x, to_alpha, to_eps = jax.jacfwd(shape.slack, argnums=(0, 1, 2))(point, zero, eps)
-        return cls(shape.slack(point, zero, eps) / length, to_x, to_alpha / length, to_eps)
+        constant = shape.slack(point, zero, eps) / length
+        return cls(constant, to_x, to_alpha / length, to_eps, jnp.ones_like(length))
+
+    def growing(self, growth: Float[Array, ""]) -> SlackMap:
+        """Of the same shape, scaled by 1 + growth (alpha - 1); for a map whose growth is 1."""
+        constant = self.constant + (1 - growth) * self.to_alpha
+        return self._replace(constant=constant, to_alpha=growth * self.to_alpha, growth=growth)
 
     def slack(
         self, x: Float[Array, "3"], alpha: Float[Array, ""], eps: Float[Array, " n_aux"]
@@ -112,6 +123,17 @@ def pair_length(a: ConvexShape, b: ConvexShape) -> Float[Array, ""]:
     return jnp.minimum(a.characteristic_length, b.characteristic_length)
 
 
+def growth(shape: ConvexShape, length: Float[Array, ""]) -> Float[Array, ""]:
+    """How fast a shape of a pair with this unit of length grows with alpha.
+
+    Were a large shape scaled like a small one, the slightest change of alpha would move its
+    surface by more than the size of the other: the program is hopelessly conditioned.
+    """
+    if not shape.scaled:
+        return jnp.ones_like(length)
+    return jnp.minimum(1, SIZE_RATIO * length / shape.characteristic_length)
+
+
 def conditions(
     a: Piece,
     b: Piece,
@@ -175,9 +197,9 @@ def central_start(a: Piece, b: Piece) -> Start:
     from the alpha row.
     """
     point = _point_between(a, b)
-    gauge_a, eps_a = _interior(a, point)
-    gauge_b, eps_b = _interior(b, point)
-    alpha = jnp.maximum(START_ALPHA, START_MARGIN * jnp.maximum(gauge_a, gauge_b))
+    alpha_a, eps_a = _interior(a, point)
+    alpha_b, eps_b = _interior(b, point)
+    alpha = jnp.maximum(START_ALPHA, START_MARGIN * jnp.maximum(alpha_a, alpha_b))
     primal = Primal(point, alpha, eps_a, eps_b)
     slack_a, slack_b = a.slack(point, alpha, eps_a), b.slack(point, alpha, eps_b)
     inverse_a, inverse_b = a.shape.cone.inverse(slack_a), b.shape.cone.inverse(slack_b)
@@ -186,8 +208,9 @@ def central_start(a: Piece, b: Piece) -> Start:
 
 
 def _interior(piece: Piece, point: Float[Array, "3"]) -> tuple[Array, Array]:
+    """The alpha at which the piece holds the point, and auxiliaries of its interior."""
     gauge, eps = piece.shape.interior(piece.local(point))
-    return gauge, eps / piece.length
+    return 1 + (gauge - 1) / piece.map.growth, eps / piece.length
 
 
 def _point_between(a: Piece, b: Piece) -> Float[Array, "3"]:
@@ -197,10 +220,11 @@ def _point_between(a: Piece, b: Piece) -> Float[Array, "3"]:
         return _point_below(b, a)
     gauge_a, _ = a.shape.interior(a.local(b.reference))
     gauge_b, _ = b.shape.interior(b.local(a.reference))
-    # The point of the segment where both gauges agree; any point if the centres coincide.
-    total = gauge_a + gauge_b
-    share = jnp.where(total > 0, gauge_b / jnp.where(total > 0, total, 1), 0.5)
-    return a.reference + share * (b.reference - a.reference)
+    # The point of the segment that both hold at the same alpha; any if the centres coincide.
+    total = gauge_a / a.map.growth + gauge_b / b.map.growth
+    part = 1 / a.map.growth + (gauge_b - 1) / b.map.growth
+    share = jnp.where(total > 0, part / jnp.where(total > 0, total, 1), 0.5)
+    return a.reference + jnp.clip(share, 0, 1) * (b.reference - a.reference)
 
 
 def _point_below(a: Piece, ground: Piece) -> Float[Array, "3"]:

@@ -55,6 +55,7 @@ class Contact(NamedTuple):
     mass: Float[Array, ""]  # unit of impulse [kg m/s]
     length: Float[Array, ""]  # unit of length [m]
     origin: Float[Array, "3"]  # of the contact point unknown, world [m]
+    distance: Float[Array, ""]  # unit of shapes' slacks and of slip: 1, more for distant pairs
     nested: Nested | None = None
 
     @property
@@ -172,10 +173,11 @@ def exchange(
     impulses = [_wrench(on_a, touch.point - a.center_of_mass)]
     if c.arity == 2:
         impulses.append(_wrench(on_b, touch.point - b.center_of_mass))
+    slack = friction.slack(touch.psi, normal, slip) / c.distance
     return Exchange(
         nodes=-jnp.stack(impulses),
         limit=(touch.beta[0] - limit)[None],
-        slack=jnp.concatenate([(touch.alpha - 1)[None], friction.slack(touch.psi, normal, slip)]),
+        slack=jnp.concatenate([(touch.alpha - 1)[None], slack]),
     )
 
 

@@ -166,10 +166,10 @@ def all_derivatives(
             a.d_normal - b.d_normal,
             _optimality(c, columns),
             _limit(u.gamma, normal, d_normal, c.friction * (1 - easing), columns),
-            a.d_slack,
-            b.d_slack,
-            columns.place(2, alpha=head[:, :1], psi=head[:, 1:]),
-            d_friction,
+            a.d_slack / c.distance,
+            b.d_slack / c.distance,
+            columns.place(2, alpha=head[:, :1], psi=head[:, 1:] / c.distance),
+            d_friction / c.distance,
         ]
     )
 

@@ -19,6 +19,7 @@ from silico_py.contact import CONE, Contact, Touch, both_kinematics, current, ex
 from silico_py.primitives import ConvexShape
 from silico_py.solver import CellResidual, CellVariables, ProductCone
 
+DISTANT = 10.0  # scaling of a pair from which on it is a unit
 START_GAMMA = 10.0  # largest normal impulse of the start, dimensionless
 
 
@@ -56,7 +57,7 @@ def contact_rows(
     rows = conditions(a.piece, b.piece, c.length, u.primal, u.dual_a, u.dual_b)
     ends = exchange(_touch(u, rows, c), y, c)
     local = [rows.point, rows.scale[None], rows.auxiliary, ends.limit]
-    slack = [rows.slack_a, rows.slack_b, ends.slack]
+    slack = [rows.slack_a / c.distance, rows.slack_b / c.distance, ends.slack]
     return CellResidual(ends.nodes, jnp.concatenate(local), jnp.concatenate(slack))
 
 
@@ -73,7 +74,7 @@ def touch(
 def _touch(u: Unknowns, rows: CollisionRows, c: Contact) -> Touch:
     sensitivities = (rows.normal_a, rows.normal_b)
     # What is sure to be the relaxation's doing is not counted as a gap.
-    alpha = without_excess(u.primal.alpha, c.a.shape, c.b.shape, c.relaxation)
+    alpha = without_excess(u.primal.alpha, c.a.shape, c.b.shape, c.relaxation * c.distance)
     return Touch(alpha, u.primal.point, *sensitivities, u.gamma, u.psi, u.beta)
 
 
@@ -82,11 +83,14 @@ def start_contact(c: Contact) -> tuple[Contact, CellVariables]:
     a, b = current(c.a), current(c.b)
     s = central_start(a, b)
     alpha, dtype = s.primal.alpha, s.primal.alpha.dtype
-    gamma = jnp.minimum(s.complementarity / (alpha - 1), START_GAMMA)
+    # What is far away has slacks and, at a long arm, slips of that size: their products would
+    # be as large, and steps that suit them none that suits what touches.
+    distance = jnp.maximum(1, alpha / DISTANT)
+    gamma = jnp.minimum(s.complementarity / distance / (alpha - 1), START_GAMMA)
     identity = friction.CONE.identity(dtype)
     point = jnp.zeros(3, dtype)
-    x = [point, alpha[None], s.primal.eps_a, s.primal.eps_b, identity[:1]]
+    x = [point, alpha[None], s.primal.eps_a, s.primal.eps_b, distance * identity[:1]]
     dual = [s.dual_a, s.dual_b, gamma[None], identity]
-    slack = [s.slack_a, s.slack_b, (alpha - 1)[None], identity]
+    slack = [s.slack_a / distance, s.slack_b / distance, (alpha - 1)[None], identity]
     variables = CellVariables(*(jnp.concatenate(parts) for parts in (x, dual, slack)))
-    return c._replace(origin=s.primal.point), variables
+    return c._replace(origin=s.primal.point, distance=distance), variables

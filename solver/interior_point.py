@@ -1,7 +1,9 @@
 """Primal-dual interior point with a predictor that sets the centring.
 
 Newton directions on the relaxed conditions, a fraction of the step to the boundary, and a
-step halved until the residual or the complementarity error goes down. Mehrotra's
+step halved until the residual or the complementarity error goes down. Centring asks the products
+of all cells to shrink by the same share, each from its own mean: one target for all would throw
+cells with small products off course for the sake of one with large ones. Mehrotra's
 second-order term is that of the whole step, and is kept where it lets the step be longer. Far
 from a solution it does more harm than good, for these problems are not monotone.
 
@@ -38,6 +40,7 @@ from silico_py.solver.problem import (
     Variables,
     boundary_step,
     conditions,
+    excess,
     identity,
     mean_product,
     product_norm,
@@ -46,7 +49,7 @@ from silico_py.solver.problem import (
 from silico_py.solver.status import Status
 
 HALVINGS = 6
-EXPONENT = 2  # of the predicted reduction that sets the centring
+EXPONENT = 3  # of the predicted reduction that sets the centring
 SHORT_STEP = 0.3  # shorter steps are a fold
 STALLED_STEP = 0.1
 PATIENCE = 3  # steps in a row shorter than STALLED_STEP that are a stall
@@ -94,10 +97,9 @@ GUESSES = (
     Attempt(0, STALL, 0.97, 0.1, LONGEST_GUESS, timid=True),
 )
 LOOK, GUESSED, COLD = range(3)  # COLD is the first attempt without it
-# Of 96 steps on which another table spent 30 iterations in vain, these solve 62 in 30 and 95 in
-# 100.
+# Of 8,400 steps that no guess solves 0.1 % take the first attempt more than 30 iterations.
 ATTEMPTS = (
-    Attempt(0, STALL, 0.97, 0.1),
+    Attempt(0, STALL, 0.97, 1),
     Attempt(0, START, 0.97, 0.1),
     Attempt(0, FOLD, 0.97, 0.1),
     Attempt(1, STALL, 0.97, 0.1),
@@ -358,12 +360,11 @@ def _step(
 ) -> _Step:
     """Of Newton's method, or along the path if one is followed."""
     c, path, rho = it.measures.conditions, it.path, options.relaxation
-    e = identity(problem, c)
     target, other = _by_mode(
         problem,
         path,
         lambda: (paths.missing(problem, c, path, rho), path.anchor),
-        lambda: (c, e),
+        lambda: (_less(problem, c, rho), excess(problem, it.w, c, rho)),
     )
     first, second = kkt.directions(problem, factor, _negative(target), other)
 
@@ -401,7 +402,7 @@ def _newton_step(
 ) -> _Step:
     """Towards a lower target, corrected to second order where that makes the step longer."""
     w, rho, error = it.w, options.relaxation, _error(it.measures)
-    step = _move(affine, centring, _target(problem, it, affine, rho))
+    step = _move(affine, centring, _share(problem, it, affine, rho))
     longest = boundary_step(problem, w, step)
 
     def correct() -> tuple[Variables, Float[Array, ""]]:
@@ -427,15 +428,17 @@ def _nowhere(w: Variables, like: Array) -> paths.Step:
     return paths.Step(still, zero, zero, still, zero, zero)
 
 
-def _target(
+def _share(
     problem: Problem, it: _Iterate, affine: Variables, rho: Float[Array, ""]
 ) -> Float[Array, ""]:
-    """Centring target: the less the affine step would leave, the lower."""
-    mu = mean_product(problem, it.w)
+    """How much of its excess over rho each cell is to keep: the less the affine step would leave,
+    the less."""
+    excess = mean_product(problem, it.w) - rho
     predicted = _move(it.w, affine, jnp.minimum(1, boundary_step(problem, it.w, affine)))
-    ratio = mean_product(problem, predicted) / jnp.where(mu > 0, mu, 1)
-    floor = jnp.minimum(FLOOR * it.easing * it.measures.residual, mu)
-    return jnp.maximum(jnp.clip(ratio, 0, 1) ** EXPONENT * mu, jnp.maximum(floor, rho))
+    left, floor = mean_product(problem, predicted) - rho, FLOOR * it.easing * it.measures.residual
+    ratios = jnp.stack([left, floor]) / jnp.where(excess > 0, excess, jnp.inf)
+    affine_share, least = jnp.clip(ratios, 0, 1)
+    return jnp.maximum(affine_share**EXPONENT, least)
 
 
 def _accept(
@@ -491,6 +494,11 @@ def _where(condition: Bool[Array, ""], first: tuple, second: tuple) -> tuple:
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), first, second)
 
 
+def _less(problem: Problem, c: Conditions, rho: Float[Array, ""]) -> Conditions:
+    """What is left of the conditions: products less rho e."""
+    return jax.tree.map(lambda v, e: v - rho * e, c, identity(problem, c))
+
+
 def _negative(c: Conditions) -> Conditions:
     return jax.tree.map(jnp.negative, c)
 
@@ -502,6 +510,5 @@ def _move(w: Variables, direction: Variables, length: Float[Array, ""]) -> Varia
 def _measure(problem: Problem, w: Variables, options: Options) -> Measures:
     problem = problem.prepared(w.y)
     found = conditions(problem, w)
-    target = identity(problem, found)
-    off = jax.tree.map(lambda c, e: c - options.relaxation * e, found, target)
-    return Measures(found, problem.memos, residual_norm(problem, found), product_norm(off))
+    off = product_norm(_less(problem, found, options.relaxation))
+    return Measures(found, problem.memos, residual_norm(problem, found), off)

@@ -230,6 +230,15 @@ def product_norm(c: Conditions) -> Float[Array, ""]:
     return jnp.max(jnp.stack(parts), initial=0) if parts else jnp.zeros((), c.nodes.dtype)
 
 
+def excess(problem: Problem, w: Variables, like: Conditions, rho: Array) -> Conditions:
+    """Zero rows, and what the mean product of each cell at `w` has above rho, times e."""
+    e, cells = identity(problem, like), []
+    for group, cell, one in zip(problem.groups, w.cells, e.cells, strict=True):
+        mean = jnp.sum(cell.slack * cell.dual, axis=-1) / max(group.cone.degree, 1)
+        cells.append(one._replace(product=jnp.maximum(mean - rho, 0)[:, None] * one.product))
+    return e._replace(cells=tuple(cells))
+
+
 def mean_product(problem: Problem, w: Variables) -> Float[Array, ""]:
     """s . z divided by the degree of the cone."""
     degree = sum(g.cone.degree * len(g.nodes) for g in problem.groups)

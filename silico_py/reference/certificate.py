@@ -2,9 +2,10 @@
 
 Two scaled shapes that share a point p satisfy, for every unit vector n,
 
-    n.(c_a - c_b) = n.(p - c_b) - n.(p - c_a) <= alpha (reach_b(n) + reach_a(-n)),
+    n.(c_a - c_b) = n.(p - c_b) - n.(p - c_a) <= scale_b reach_b(n) + scale_a reach_a(-n),
 
-with centres c and reach(n) = max n.(x - c) over the shape. So any direction bounds alpha from
+with centres c, reach(n) = max n.(x - c) over the shape and scale = 1 + growth (alpha - 1); the
+growth is 1 but in contacts of very different sizes. So any direction bounds alpha from
 below and any shared point bounds it from above: together they prove a collision result
 without solving anything.
 """
@@ -29,11 +30,13 @@ class Placed(NamedTuple):
         shape: a convex primitive.
         position: of its frame [m].
         turn: (3, 3) from its frame to the world.
+        growth: of its scaling with alpha.
     """
 
     shape: ConvexShape
     position: np.ndarray
     turn: np.ndarray
+    growth: float = 1.0
 
     @classmethod
     def at(cls, shape: ConvexShape, pose: Pose) -> Placed:
@@ -46,6 +49,10 @@ class Placed(NamedTuple):
     def center(self) -> np.ndarray:
         """World point about which the shape is scaled; of the surface of a half-space [m]."""
         return self.position + self.turn @ center(self.shape)
+
+    def scaling(self, alpha: Any) -> Any:
+        """How far the shape is scaled."""
+        return 1 + self.growth * (alpha - 1)
 
     def reach(self, direction: np.ndarray) -> float:
         """Largest direction.(x - center) over the shape, `direction` in the world [m]."""
@@ -80,7 +87,7 @@ def check_pair(shape_a: Any, shape_b: Any) -> None:
 
 def sensitivity(a: Placed, b: Placed, normal: np.ndarray) -> float:
     """|d alpha / d x_a| of a pair whose unit normal (from b to a) is given [1/m]."""
-    reaches = [p.reach(d) for p, d in ((a, -normal), (b, normal)) if p.shape.scaled]
+    reaches = [p.growth * p.reach(d) for p, d in ((a, -normal), (b, normal)) if p.shape.scaled]
     return 1 / sum(reaches)
 
 
@@ -115,8 +122,10 @@ def bound(a: Placed, b: Placed, normal: np.ndarray) -> float:
         return bound(b, a, -normal)
     if not b.shape.scaled:
         height = float(b.outward @ (a.center - b.center))
-        return max(height / a.reach(-b.outward), 0.0)
+        return max(1 + (height / a.reach(-b.outward) - 1) / a.growth, 0.0)
     size = np.linalg.norm(normal)
     if not size > 0:
         return 0.0
-    return float(normal @ (a.center - b.center)) / (a.reach(-normal) + b.reach(normal))
+    reach_a, reach_b = a.reach(-normal), b.reach(normal)
+    apart = float(normal @ (a.center - b.center)) - reach_a - reach_b
+    return 1 + apart / (a.growth * reach_a + b.growth * reach_b)

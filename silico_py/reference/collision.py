@@ -67,8 +67,11 @@ def solve_pair(a: Placed, b: Placed, solver: str = "CLARABEL") -> Collision:
     # Measured from body a: far from the world's origin no digits are lost. Its frame has a
     # variable of its own because the dual of this equation is d alpha / d x_a.
     place = local == a.turn.T @ point
-    inside_b = scaled_set(b.shape, b.turn.T @ (point + a.position - b.position), alpha)
-    found = _minimise(alpha, [place, *scaled_set(a.shape, local, alpha), *inside_b], solver)
+    from_b = b.turn.T @ (point + a.position - b.position)
+    inside = scaled_set(a.shape, local, a.scaling(alpha)) + scaled_set(
+        b.shape, from_b, b.scaling(alpha)
+    )
+    found = _minimise(alpha, [place, *inside], solver)
     normal = _unit(a.turn @ place.dual_value)
     return Collision(found, a.position + point.value, normal, found - bound(a, b, normal))
 
@@ -91,7 +94,9 @@ def gauge_placed(placed: Placed, point: np.ndarray, solver: str = "CLARABEL") ->
     """As `gauge`, of a placed shape."""
     alpha, local = cp.Variable(nonneg=True), cp.Variable(3)
     place = local == placed.turn.T @ (point - placed.position)
-    return _minimise(alpha, [place, *scaled_set(placed.shape, local, alpha)], solver)
+    return _minimise(
+        alpha, [place, *scaled_set(placed.shape, local, placed.scaling(alpha))], solver
+    )
 
 
 @cache

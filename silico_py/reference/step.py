@@ -8,6 +8,7 @@ import numpy as np
 from scipy.spatial.transform import Rotation
 
 from silico_py.options import SolverOptions
+from silico_py.primitives import ConvexShape
 from silico_py.reference.certificate import Placed
 from silico_py.reference.contact import Contact, collision_conditions, force_conditions
 from silico_py.reference.motion import Balance, Load, Motion
@@ -15,6 +16,7 @@ from silico_py.reference.report import Condition, StepReport, worst
 from silico_py.scene import ContactPair, Scene, State
 from silico_py.simulate import Info
 
+SIZE_RATIO = 10.0  # of two shapes of a contact; a larger one grows as if it were no larger
 ROUNDING = 1e4  # machine epsilons that rounding may add to a balance
 
 
@@ -140,7 +142,8 @@ def _contact(scene: Scene, after: list[Motion], info: Info, k: int) -> Contact:
     a, b = _placed(scene, after, pair.body_a, pair.piece_a), _other(scene, after, pair)
     bodies = [i for i in (pair.body_a, pair.body_b) if i is not None]
     mass = min(float(scene.bodies[i].mass) for i in bodies)
-    scaled = [side.shape for side in (a, b) if side.shape.scaled]
+    length = min(float(s.shape.characteristic_length) for s in (a, b) if s.shape.scaled)
+    a, b = (side._replace(growth=_growth(side.shape, length)) for side in (a, b))
     point, force = np.asarray(contacts.point[k], float), np.asarray(contacts.force[k], float)
     velocities = [after[i].velocity_at(point) for i in bodies] + [np.zeros(3)]
     return Contact(
@@ -154,8 +157,14 @@ def _contact(scene: Scene, after: list[Motion], info: Info, k: int) -> Contact:
         slip=velocities[0] - velocities[1],
         friction=float(scene.friction),
         mass=mass,
-        length=min(float(shape.characteristic_length) for shape in scaled),
+        length=length,
     )
+
+
+def _growth(shape: ConvexShape, length: float) -> float:
+    """Of a shape in a contact whose smaller one has this length."""
+    size = float(shape.characteristic_length)
+    return min(1.0, SIZE_RATIO * length / size) if shape.scaled else 1.0
 
 
 def _label(scene: Scene, pair: ContactPair) -> str:
