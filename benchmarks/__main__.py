@@ -24,6 +24,7 @@ from benchmarks import (
     rest,
     robustness_floor,
     robustness_pairs,
+    sizes,
     speed,
     stacks,
     throughput,
@@ -32,6 +33,7 @@ from benchmarks import (
 ALL = {
     "robustness_floor": robustness_floor.run,
     "robustness_pairs": robustness_pairs.run,
+    "sizes": sizes.run,
     "stacks": stacks.run,
     "peg": peg.run,
     "rest": rest.run,

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from rich.console import Console
 from rich.progress import track as rich_track
+from rich.table import Table
 
 import silico_py as sp
 
@@ -128,6 +129,19 @@ def cell(case: dict[str, Any]) -> str:
     failed = case["failed"]
     count = colored(f"{failed} ({case['unsolved']})", False) if failed else "0"
     return f"{count} failed, {case['iterations']:.1f} its"
+
+
+def add_rows(
+    out: Table, name: str, results: dict[str, Any], frequencies: tuple, relaxations: tuple
+) -> None:
+    """One row a frequency: name and failures in all, every case, the largest violation."""
+    failed, runs = total(results, "failed"), total(results, "runs")
+    count = colored(f"{failed} ({total(results, 'unsolved')}) of {runs}", failed == 0)
+    for k, f in enumerate(frequencies):
+        row = [results[key(f, rho)] for rho in relaxations]
+        deep = max(case["violation over rho"] for case in row)
+        start = (name, count) if k == 0 else ("", "")
+        out.add_row(*start, str(f), *map(cell, row), f"{deep:.2g} rho")
 
 
 def track(sequence: Iterable, label: str, console: Console) -> Iterable:

@@ -35,7 +35,7 @@ def run(quick: bool, console: Console) -> bool:
     for upper, lower in pairs:
         name = f"{upper} on {lower}"
         results[name] = pair(upper, lower, members, console)
-        add_rows(out, name, results[name])
+        harness.add_rows(out, name, results[name], FREQUENCIES, RELAXATIONS)
         harness.save("robustness_pairs", results, quick)
     out.caption = f"violation: largest of exact alpha, at {harness.SAMPLES} states a run"
     console.print(out)
@@ -87,15 +87,3 @@ def height_at_rest(body: sp.Body) -> float:
         turn = sp.rotation.matrix(orientation)
         lowest.append(float((position + turn @ shape.support(turn.T @ DOWN))[2]))
     return -min(lowest)
-
-
-def add_rows(out: Table, name: str, cases: dict[str, Any]) -> None:
-    """One row a frequency."""
-    failed, runs = harness.total(cases, "failed"), harness.total(cases, "runs")
-    count = f"{failed} ({harness.total(cases, 'unsolved')}) of {runs}"
-    total = harness.colored(count, failed == 0)
-    for k, f in enumerate(FREQUENCIES):
-        row = [cases[harness.key(f, rho)] for rho in RELAXATIONS]
-        deep = max(case["violation over rho"] for case in row)
-        start = (name, total) if k == 0 else ("", "")
-        out.add_row(*start, str(f), *map(harness.cell, row), f"{deep:.2g} rho")

@@ -34,6 +34,7 @@ class ContactInfo(NamedTuple):
     Attributes:
         alpha: relaxed scaling, less what the relaxation is sure to add. It lies above the exact
             one (`collide`) by 0 where round surfaces or faces meet, by some rho where corners do.
+            Of two shapes more than 10:1 in size the larger grows as if it were ten times as large.
         point: contact point, world [m].
         normal: unit vector from b to a, world.
         force: total contact force on a, world [N]; the one on b is its opposite.
