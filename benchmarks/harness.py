@@ -85,8 +85,7 @@ def runner(scene: sp.Scene) -> Callable[..., Outcome]:
 
 
 def cases(
-    batch: Callable[..., Outcome],
-    violation: Callable[[sp.State], Any],
+    scene: sp.Scene,
     states: sp.State,
     frequencies: Iterable[int],
     relaxations: Iterable[float],
@@ -95,7 +94,7 @@ def cases(
     console: Console,
 ) -> dict[str, Any]:
     """Every frequency with every relaxation, as JSON; keys as `key` makes them."""
-    out = {}
+    batch, violation, out = runner(scene), floor_violation(scene), {}
     for f, rho in track([(f, rho) for f in frequencies for rho in relaxations], label, console):
         found = batch(states, 1 / f, rho, round(seconds * f))
         out[key(f, rho)] = {

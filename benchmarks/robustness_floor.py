@@ -32,8 +32,7 @@ def run(quick: bool, console: Console, shapes: tuple[str, ...] = ()) -> bool:
     for name in shapes or tuple(sp.scenes.SHAPES):
         scene, _ = sp.scenes.drop(name, friction=0.2)
         results[name] = harness.cases(
-            harness.runner(scene),
-            harness.floor_violation(scene),
+            scene,
             harness.random_drops(scene.bodies[0], members, seed=0),
             frequencies,
             relaxations,

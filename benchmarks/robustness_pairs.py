@@ -50,8 +50,7 @@ def pair(upper: str, lower: str, members: int, console: Console) -> dict[str, An
     ]
     scene = sp.Scene(bodies, [sp.scenes.floor()], friction=0.2)
     return harness.cases(
-        harness.runner(scene),
-        harness.floor_violation(scene),
+        scene,
         random_falls(scene, members, seed=0),
         FREQUENCIES,
         RELAXATIONS,

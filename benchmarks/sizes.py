@@ -33,8 +33,7 @@ def run(quick: bool, console: Console) -> bool:
         scene = scene_of(ratio)
         name = f"{ratio}:1"
         results[name] = harness.cases(
-            harness.runner(scene),
-            harness.floor_violation(scene),
+            scene,
             random_throws(ratio, members, seed=0),
             FREQUENCIES,
             RELAXATIONS,

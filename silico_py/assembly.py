@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from silico_py import friction, rotation
-from silico_py.collision_program import SlackMap, growth, pair_length
+from silico_py.collision_program import SlackMap, pair_length
 from silico_py.contact import Contact, Formulation, Side, ease
 from silico_py.integrator import Motion, dynamics, row_scale
 from silico_py.scene import Scene
@@ -133,9 +133,7 @@ def _contacts(
     mass = jnp.min(motions.mass[nodes], axis=1)
     length = jax.vmap(pair_length)(a.shape, b.shape)
     a, b = (
-        side._replace(
-            map=jax.vmap(SlackMap.growing)(side.map, jax.vmap(growth)(side.shape, length))
-        )
+        side._replace(map=jax.vmap(SlackMap.in_pair)(side.map, side.shape, length))
         for side in (a, b)
     )
     origin, distance = jnp.zeros_like(a.position), jnp.ones_like(length)

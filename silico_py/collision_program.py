@@ -46,8 +46,15 @@ class SlackMap(NamedTuple):
         constant = shape.slack(point, zero, eps) / length
         return cls(constant, to_x, to_alpha / length, to_eps, jnp.ones_like(length))
 
-    def growing(self, growth: Float[Array, ""]) -> SlackMap:
-        """Of the same shape, scaled by 1 + growth (alpha - 1); for a map whose growth is 1."""
+    def in_pair(self, shape: ConvexShape, length: Float[Array, ""]) -> SlackMap:
+        """For a pair with this unit of length, of a map whose growth is 1.
+
+        Were a large shape scaled like a small one, the slightest change of alpha would move its
+        surface by more than the size of the other: the program is hopelessly conditioned.
+        """
+        if not shape.scaled:
+            return self
+        growth = jnp.minimum(1, SIZE_RATIO * length / shape.characteristic_length)
         constant = self.constant + (1 - growth) * self.to_alpha
         return self._replace(constant=constant, to_alpha=growth * self.to_alpha, growth=growth)
 
@@ -121,17 +128,6 @@ def pair_length(a: ConvexShape, b: ConvexShape) -> Float[Array, ""]:
     if not a.scaled:
         return b.characteristic_length
     return jnp.minimum(a.characteristic_length, b.characteristic_length)
-
-
-def growth(shape: ConvexShape, length: Float[Array, ""]) -> Float[Array, ""]:
-    """How fast a shape of a pair with this unit of length grows with alpha.
-
-    Were a large shape scaled like a small one, the slightest change of alpha would move its
-    surface by more than the size of the other: the program is hopelessly conditioned.
-    """
-    if not shape.scaled:
-        return jnp.ones_like(length)
-    return jnp.minimum(1, SIZE_RATIO * length / shape.characteristic_length)
 
 
 def conditions(

@@ -41,9 +41,9 @@ from silico_py.solver.problem import (
     boundary_step,
     conditions,
     excess,
-    identity,
     mean_product,
     product_norm,
+    remainder,
     residual_norm,
 )
 from silico_py.solver.status import Status
@@ -365,7 +365,7 @@ def _step(
         problem,
         path,
         lambda: (paths.missing(problem, c, path, rho), path.anchor),
-        lambda: (_less(problem, c, rho), excess(problem, it.w, c, rho)),
+        lambda: (remainder(problem, c, rho), excess(problem, it.w, c, rho)),
     )
     first, second = kkt.directions(problem, factor, _negative(target), other)
 
@@ -434,10 +434,10 @@ def _share(
 ) -> Float[Array, ""]:
     """How much of its excess over rho each cell is to keep: the less the affine step would leave,
     the less."""
-    excess = mean_product(problem, it.w) - rho
+    above = mean_product(problem, it.w) - rho
     predicted = _move(it.w, affine, jnp.minimum(1, boundary_step(problem, it.w, affine)))
     left, floor = mean_product(problem, predicted) - rho, FLOOR * it.easing * it.measures.residual
-    ratios = jnp.stack([left, floor]) / jnp.where(excess > 0, excess, jnp.inf)
+    ratios = jnp.stack([left, floor]) / jnp.where(above > 0, above, jnp.inf)
     affine_share, least = jnp.clip(ratios, 0, 1)
     return jnp.maximum(affine_share**EXPONENT, least)
 
@@ -495,11 +495,6 @@ def _where(condition: Bool[Array, ""], first: tuple, second: tuple) -> tuple:
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), first, second)
 
 
-def _less(problem: Problem, c: Conditions, rho: Float[Array, ""]) -> Conditions:
-    """What is left of the conditions: products less rho e."""
-    return jax.tree.map(lambda v, e: v - rho * e, c, identity(problem, c))
-
-
 def _negative(c: Conditions) -> Conditions:
     return jax.tree.map(jnp.negative, c)
 
@@ -511,5 +506,5 @@ def _move(w: Variables, direction: Variables, length: Float[Array, ""]) -> Varia
 def _measure(problem: Problem, w: Variables, options: Options) -> Measures:
     problem = problem.prepared(w.y)
     found = conditions(problem, w)
-    off = product_norm(_less(problem, found, options.relaxation))
+    off = product_norm(remainder(problem, found, options.relaxation))
     return Measures(found, problem.memos, residual_norm(problem, found), off)

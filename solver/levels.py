@@ -48,8 +48,8 @@ def factorize(matrix: Blocks) -> Factor:
         return share, (pivot, share)
 
     none = jnp.zeros_like(matrix.diagonal[:1])
-    levels = Blocks(matrix.diagonal, *_padded(none, matrix.lower, matrix.upper))
-    found: tuple[dense.Factor, Array] = jax.lax.scan(eliminate, none[0], levels)[1]
+    padded = Blocks(matrix.diagonal, *_padded(none, matrix.lower, matrix.upper))
+    found: tuple[dense.Factor, Array] = jax.lax.scan(eliminate, none[0], padded)[1]
     return Factor(found[0], matrix.lower, found[1][:-1])
 
 

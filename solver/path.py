@@ -28,6 +28,7 @@ from silico_py.solver.problem import (
     identity,
     mean_product,
     product_norm,
+    remainder,
     residual_norm,
 )
 
@@ -88,10 +89,8 @@ def begin(problem: Problem, w: Variables, conditions: Conditions, rho: Array) ->
 
 def missing(problem: Problem, conditions: Conditions, path: Path, rho: Array) -> Conditions:
     """H at the place of `conditions`."""
-    target = identity(problem, conditions)
-    return jax.tree.map(
-        lambda f, e, a: f - rho * e - path.share * a, conditions, target, path.anchor
-    )
+    left = remainder(problem, conditions, rho)
+    return jax.tree.map(lambda r, a: r - path.share * a, left, path.anchor)
 
 
 def distance(problem: Problem, conditions: Conditions, path: Path, rho: Array) -> Array:

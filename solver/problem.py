@@ -216,6 +216,11 @@ def identity(problem: Problem, like: Conditions) -> Conditions:
     return zero._replace(cells=tuple(cells))
 
 
+def remainder(problem: Problem, c: Conditions, rho: Array) -> Conditions:
+    """What has to vanish at relaxation rho: the rows, and s o z - rho e."""
+    return jax.tree.map(lambda v, e: v - rho * e, c, identity(problem, c))
+
+
 def residual_norm(problem: Problem, c: Conditions) -> Float[Array, ""]:
     """Largest scaled row."""
     parts = [jnp.max(jnp.abs(c.nodes / problem.node_scale))]

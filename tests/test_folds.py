@@ -23,6 +23,11 @@ FOLDED = np.array(
 
 # Others, on each of which the first attempts stall: relaxation and row.
 HARD = {
+    "cone": (
+        1e-10,
+        [-0.0629, 0.0391, 0.4512, -0.8196, 0.4651, 0.1936, -0.2729]
+        + [-0.3146, 0.1954, -3.7716, -0.8176, 0.6285, 0.2417],
+    ),
     "ellipsoid": (
         1e-3,
         [0.0354, -0.1477, 0.3179, 0.4019, -0.7065, -0.4237, 0.3997]
