@@ -123,14 +123,19 @@ def demo(out: Folder = Path("out"), frequency: float = 100.0) -> None:
 def study(
     out: Folder = Path("out/study"),
     quick: Annotated[bool, typer.Option("--quick", help="A few runs of each case.")] = False,
-    other: Annotated[list[str] | None, typer.Option(help="Another shape or scene, too.")] = None,
+    other: Annotated[
+        list[str] | None, typer.Option(help="Another shape or scene, too; `all` for all of them.")
+    ] = None,
+    runs: Annotated[int | None, typer.Option(help="Of each case of a drop.")] = None,
 ) -> None:
     """Single-level against bilevel: the paper's three experiments, tables and figures."""
+    from silico_py.study import OTHERS
     from silico_py.study import study as run_study
 
     jax.config.update("jax_enable_x64", True)
+    others = OTHERS if other == ["all"] else other or ()
     with _complaints():
-        run_study(out, quick, other or ())
+        run_study(out, quick, others, runs)
 
 
 @app.command()

@@ -144,7 +144,7 @@ def test_a_study_goes_on_where_it_stopped(rows, tmp_path, monkeypatch):
 
     monkeypatch.setattr(experiments.Grid, "rows", found)
     report.save_rows(rows[:1], tmp_path / "spheres")
-    grid = experiments.Grid(drop("sphere"), frequencies=(10,), relaxations=(1e-3,))
+    grid = experiments.Grid(drop("sphere"), **CASES)
     table = command.Table("spheres", grid, command.DROP_FIELDS)
     known, fresh = command._start(table, tmp_path)
     command._finish(table, known, fresh, tmp_path, Console(quiet=True))
@@ -158,3 +158,15 @@ def test_a_study_goes_on_where_it_stopped(rows, tmp_path, monkeypatch):
 def test_an_unknown_experiment_is_named(tmp_path):
     with pytest.raises(ValueError, match="teapot"):
         command.study(tmp_path, quick=True, others=["teapot"])
+
+
+def test_a_study_needs_runs(tmp_path):
+    with pytest.raises(ValueError, match="runs: expected at least 1"):
+        command.study(tmp_path, quick=True, runs=0)
+
+
+def test_rows_of_other_numbers_of_runs_do_not_mix(rows, tmp_path):
+    report.save_rows(rows, tmp_path / "spheres")
+    table = command.Table("spheres", experiments.Grid(drop("sphere")), command.DROP_FIELDS)
+    with pytest.raises(ValueError, match=r"spheres\.json has rows of other than 100 runs"):
+        command._start(table, tmp_path)

@@ -41,7 +41,11 @@ class Table(NamedTuple):
 
 
 def study(
-    out: Path, quick: bool = False, others: Iterable[str] = (), console: Console | None = None
+    out: Path,
+    quick: bool = False,
+    others: Iterable[str] = (),
+    runs: int | None = None,
+    console: Console | None = None,
 ) -> None:
     """Run the three experiments of the paper and the drops of other shapes and scenes.
 
@@ -51,36 +55,43 @@ def study(
         out: folder for tables (csv, json) and figures (png).
         quick: a few starts, time steps and relaxations.
         others: of `OTHERS`, dropped (or run) like the paper's polytope.
+        runs: of each case of a drop, 100 by default, of a taste 4.
         console: where tables go.
 
     Raises:
-        ValueError: for an unknown name in `others`.
+        ValueError: for an unknown name in `others`, for fewer runs than one, and where `out` has
+            rows of another number of runs.
     """
     console, folder = console or Console(), Path(out) / ("quick" if quick else "full")
     unknown = set(others) - set(OTHERS)
     if unknown:
         raise ValueError(f"others: expected names of {OTHERS}, got {sorted(unknown)}")
-    taste = QUICK if quick else {}
+    if runs is not None and runs < 1:
+        raise ValueError(f"runs: expected at least 1, got {runs}")
+    taste = (QUICK if quick else {}) | ({} if runs is None else {"members": runs})
     few = taste | {"members": 2 if quick else 10, "seconds": 1.0}
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         paper = Table("planar_polytope", Grid(planar_polytope(), **taste, pool=pool), DROP_FIELDS)
         blocks = Table("two_blocks", Grid(two_blocks(), **few, pool=pool), STACK_FIELDS)
-        tables = [paper, blocks]
+        tables = [blocks, paper]  # the former compile longest
         for name in others:
             found = jittered(name) if name in SECONDS else drop(name)
             grid = Grid(found, **taste, seconds=SECONDS.get(name, 1.5), pool=pool)
             tables.append(Table(name, grid, DROP_FIELDS))
-        running = [(table, *_start(table, folder)) for table in tables]
-        for table, rows, fresh in running:
-            _finish(table, rows, fresh, folder, console)
+        begun: list[tuple[list[Row], Iterator[Row]]] = []
+        for k, table in enumerate(tables):
+            begun += [_start(ahead, folder) for ahead in tables[len(begun) : k + 2]]
+            _finish(table, *begun[k], folder, console)
         # A taste times what is compiled already.
         timed = paper.grid if quick else timed_grid(drop("box"), pool=pool)
         _timing(timed, QUICK_TIMED if quick else TIMED, folder, console)
 
 
 def _start(table: Table, folder: Path) -> tuple[list[Row], Iterator[Row]]:
-    """Rows that are known, and those to come."""
-    rows = report.load_rows(folder / table.name)
+    """Rows that are known, and those to come, whose programs begin to compile."""
+    rows, runs = report.load_rows(folder / table.name), table.grid.members
+    if any(row["runs"] != runs for row in rows):
+        raise ValueError(f"out: {folder / table.name}.json has rows of other than {runs} runs")
     known = [tuple(row[k] for k in ("method", "frequency", "relaxation")) for row in rows]
     return rows, table.grid.rows(done=lambda case: tuple(case.values()) in known)
 

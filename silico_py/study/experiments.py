@@ -84,19 +84,30 @@ class Grid:
             self._runners[method] = program
         return self._runners[method]
 
+    @cached_property
+    def judge(self) -> Future[Judge]:
+        """Of the runs; the first to ask starts to compile it."""
+        at = (self.experiment.scene, self.starts, self.longest, self.optimize)
+        return self.pool.submit(compiled_judge, *at)
+
     def rows(self, done: Callable[[Row], bool] = lambda case: False) -> Iterator[Row]:
         """Failures, iterations, violation and momentum of each case not `done`, in any order.
 
-        Work begins at once.
+        Compiling begins at once, the runs when the first row is asked for.
         """
         cases = [case for case in self.cases if not done(case)]
         if not cases:
             return iter(())
-        runners = {case["method"]: self.runner(case["method"]) for case in cases}
-        at = (self.experiment.scene, self.starts, self.longest, self.optimize)
-        judge = self.pool.submit(compiled_judge, *at)
+        # The last one takes longest.
+        runners = {method: self.runner(method) for method in reversed(self.methods)}
+        return self._run(cases, runners, self.judge)
+
+    def _run(
+        self, cases: list[Row], runners: dict[str, Future[Runner]], judge: Future[Judge]
+    ) -> Iterator[Row]:
         running = [self.pool.submit(self._row, c, runners[c["method"]], judge) for c in cases]
-        return (ready.result() for ready in as_completed(running))
+        for ready in as_completed(running):
+            yield ready.result()
 
     def _row(self, case: Row, runner: Future[Runner], judge: Future[Judge]) -> Row:
         rho, steps = case["relaxation"], self._steps(case["frequency"])

@@ -21,7 +21,11 @@ from silico_py.simulate import checked_control, motions_of, step
 
 JUDGES = np.array([1e-10, 1e-4])  # relaxations of the collision solves; the second is the paper's
 COLLISION_ITERATIONS = 50
-UNOPTIMIZED: dict[str, Any] = {"xla_backend_optimization_level": 0}  # quick to compile, slow to run
+# Quick to compile, slow to run.
+UNOPTIMIZED: dict[str, Any] = {
+    "xla_backend_optimization_level": 0,
+    "xla_cpu_use_fusion_emitters": False,
+}
 
 
 class Outcome(NamedTuple):
