@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
-from silico_py.primitives import Bundle, ConvexShape, Shape, pytree, static
+from silico_py.primitives import Bundle, ConvexShape, MassProperties, Shape, pytree, static
 from silico_py.validation import number, vector
 
 IDENTITY = (1.0, 0.0, 0.0, 0.0)
@@ -65,7 +65,7 @@ class Body:
         geometry = Bundle([_placed(entry) for entry in _as_list(shapes)])
         total = number("mass", mass, positive=True)
         if inertia is None or center_of_mass is None:
-            unit = geometry.mass_properties()
+            unit = _mass_properties(geometry)
         if inertia is None:
             inertia = total * unit.inertia / unit.volume
         if center_of_mass is None:
@@ -103,6 +103,11 @@ def _placed(entry: Shape | tuple[Shape, Any, Any]) -> tuple[Shape, Any, Any]:
     if isinstance(entry, Shape):
         return entry, (0.0, 0.0, 0.0), IDENTITY
     return entry
+
+
+@jax.jit  # one compilation instead of one for each operation
+def _mass_properties(geometry: Bundle) -> MassProperties:
+    return geometry.mass_properties()
 
 
 def _inertia(value: Any) -> Float[Array, "3 3"]:

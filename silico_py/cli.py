@@ -6,6 +6,7 @@ reached; of `bench`, when a bar was missed), 2 for arguments that make no sense.
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -23,10 +24,7 @@ from rich.console import Console
 import silico_py as sp
 from silico_py import demo as tour
 
-app = typer.Typer(
-    help="Rigid-body contact simulation. Start with `silico run stack --html stack.html`.",
-    no_args_is_help=True,
-)
+app = typer.Typer(no_args_is_help=True)
 
 SCENES = sp.scenes.SCENES
 MODELS = (".xml", ".urdf", ".mjcf")
@@ -48,6 +46,18 @@ Folder = Annotated[Path, typer.Option(help="Folder for what is written.", file_o
 Ignore = Annotated[
     list[str] | None, typer.Option(help="Kind of model element to leave out, or 'all'.")
 ]
+
+
+@app.callback()
+def main() -> None:
+    """Rigid-body contact simulation. Start with `silico run stack --html stack.html`.
+
+    Compiled programs are kept in ~/.cache/silico_py, or in JAX_COMPILATION_CACHE_DIR.
+    """
+    if jax.config.values["jax_compilation_cache_dir"] is None:
+        caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        jax.config.update("jax_compilation_cache_dir", str(caches / "silico_py"))
+    gc.freeze()  # tracing makes many objects; collections need not look at what is imported
 
 
 @app.command()
@@ -133,6 +143,8 @@ def study(
     from silico_py.study import study as run_study
 
     jax.config.update("jax_enable_x64", True)
+    if quick:  # which compiles more than it runs
+        os.environ.setdefault("SILICO_PY_ONE_KERNEL", "0")
     others = OTHERS if other == ["all"] else other or ()
     with _complaints():
         run_study(out, quick, others, runs)

@@ -92,6 +92,8 @@ def locate(
     warm: Warm | None = None,
 ) -> Located:
     """Find the unknowns of a program; `warm` is where else to start."""
+    if warm is None:  # as if there were one, so that a program is traced once
+        warm, relaxation = Warm(central_start(a, b), length < 0), relaxation + 0 * length
     search = outlined(_search, max_iterations)
     return search(*jax.lax.stop_gradient((a, b, length, relaxation, warm)))
 
@@ -117,13 +119,12 @@ def optimum(
 
 
 def _search(
-    max_iterations: int, a: Piece, b: Piece, length: Array, rho: Array, warm: Warm | None
+    max_iterations: int, a: Piece, b: Piece, length: Array, rho: Array, warm: Warm
 ) -> Located:
     cold = central_start(a, b)
     origin = cold.primal.point
-    starts = [cold] if warm is None else [warm.start, cold]
-    variables = [_variables(start, origin, length) for start in starts]
-    first = jnp.zeros((), int) if warm is None else jnp.where(warm.wanted, 0, 1)
+    variables = [_variables(start, origin, length) for start in (warm.start, cold)]
+    first = jnp.where(warm.wanted, 0, 1)
     problem = _program(a, b, length, origin)
 
     def follow(data: tuple, rho: Array, variables: list[Variables], first: Array) -> Solution:

@@ -1,7 +1,10 @@
 """The command line: what it writes, what it says, and its exit codes."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -98,3 +101,13 @@ def test_bench_outside_a_checkout_says_what_to_do(tmp_path, monkeypatch):
     result = run("bench")
     assert result.exit_code == 2
     assert "Clone it" in result.output and "make bench" in result.output
+
+
+def test_compiled_programs_are_kept_between_runs(tmp_path):
+    unset = {"JAX_COMPILATION_CACHE_DIR", "JAX_ENABLE_COMPILATION_CACHE"}
+    environment = {k: v for k, v in os.environ.items() if k not in unset}
+    environment |= {"XDG_CACHE_HOME": str(tmp_path), "SILICO_PY_ONE_KERNEL": "0"}
+    command = [sys.executable, "-m", "silico_py.cli", "run", "drop:sphere", "--steps", "2"]
+    command += ["--out", str(tmp_path / "out")]
+    subprocess.run(command, env=environment, check=True, capture_output=True)
+    assert any((tmp_path / "silico_py").iterdir())

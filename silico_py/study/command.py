@@ -24,7 +24,7 @@ QUICK: dict[str, Any] = {
     "relaxations": (1e-3, 1e-6),
     "optimize": False,
 }
-QUICK_TIMED, TIMED = 400, 20_000
+QUICK_TIMED, TIMED = 200, 20_000
 SECONDS = {"peg_in_hole": 5.0, "stack": 1.0}
 DROP_FIELDS = {"failed": ".0f", "violation": ".1e", "iterations": ".1f"}
 STACK_FIELDS = {"linear momentum": ".1e", "angular momentum": ".1e", "failed": ".0f"}
