@@ -9,6 +9,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +22,7 @@ from rich.progress import track as rich_track
 from rich.table import Table
 
 import silico_py as sp
+from silico_py.study.runs import of_each
 
 FOLDER = Path("out/benchmarks")
 PEERS = ("mujoco", "mujoco-mjx", "drake")  # distributions whose versions are recorded
@@ -75,7 +77,7 @@ def runner(scene: sp.Scene) -> Callable[..., Outcome]:
         start = (state, no, no, zero, zero, zero, samples, guess)
         return jax.lax.while_loop(going, advance, start)[1:-1]
 
-    compiled = jax.jit(jax.vmap(run, in_axes=(0, None, None, None)))
+    compiled = jax.jit(lambda states, *case: of_each(lambda state: run(state, *case), states))
 
     def batch(states: sp.State, timestep: float, relaxation: float, steps: int) -> Outcome:
         found = jax.block_until_ready(compiled(states, timestep, relaxation, steps))
@@ -150,7 +152,8 @@ def track(sequence: Iterable, label: str, console: Console) -> Iterable:
 
 def floor_violation(scene: sp.Scene) -> Callable[[sp.State], Any]:
     """Largest (1 - alpha)+ of states (members, samples, ...), alpha exact from `sp.collide`."""
-    return jax.jit(jax.vmap(jax.vmap(lambda s: deepest(scene, s))))
+    each = partial(of_each, partial(deepest, scene))
+    return jax.jit(partial(of_each, each))
 
 
 def deepest(scene: sp.Scene, state: sp.State) -> Any:

@@ -21,7 +21,7 @@ from silico_py.solver.dense import matmul
 SIZE_RATIO = 10.0  # of two shapes up to which both grow alike
 START_ALPHA = 1.1  # smallest scaling of the start
 START_MARGIN = 1.5  # of the start's scaling over the larger gauge
-START_DEPTH = 0.3  # of the start point below a half-space, in lengths of the other shape
+START_DEPTH = 0.2  # of the start point below a half-space, in lengths of the other shape
 
 
 class SlackMap(NamedTuple):

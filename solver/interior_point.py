@@ -57,7 +57,7 @@ DECAY = 0.5  # of the easing
 EASINGS = 2  # that may begin before a path is followed instead
 LEAST_EASING = 0.05  # below it the problem itself is solved
 # Products that vanish long before the residual leave the iterate stuck to the boundary.
-FLOOR = 0.05  # least centring target at full easing, in residuals
+FLOOR = 0.5  # least centring target at full easing, in residuals
 LONGEST = 35  # steps of an attempt
 LONGEST_GUESS = 7  # of one that sets out from a guess
 FAR_GUESS = 0.5  # residual of a guess that is not worth a step

@@ -87,7 +87,7 @@ def compiled_runner(
         scene: Scene, starts: State, timestep: Array, options: SolverOptions, steps: Array
     ) -> Outcome:
         scene = dataclasses.replace(scene, timestep=timestep)
-        return _of_each(partial(run, scene, options, steps), starts)
+        return of_each(partial(run, scene, options, steps), starts)
 
     program = _compiled(batch, optimize, scene, starts, 0.01, options, 1)
     return lambda *case: program(scene, *case)
@@ -115,15 +115,18 @@ def compiled_judge(scene: Scene, starts: State, longest: int, optimize: bool = T
         return jax.lax.fori_loop(0, steps, look, Verdict(zero, zero, zero, zero))
 
     def batch(scene: Scene, states: State, steps: Array) -> Verdict:
-        return _of_each(partial(judge, scene, steps), states)
+        return of_each(partial(judge, scene, steps), states)
 
     room = jax.tree.map(lambda v: np.zeros((len(v), longest, *v.shape[1:]), v.dtype), starts)
     program = _compiled(batch, optimize, scene, room, 1)
     return partial(program, scene)
 
 
-def _of_each(function: Callable, members: State) -> Any:
-    # A batch iterates as long as its slowest member. On the CPU that costs more than it saves.
+def of_each(function: Callable, members: State) -> Any:
+    """`function` of each member of a batch: one by one on the CPU, all at once elsewhere.
+
+    A batch iterates as long as its slowest member. On the CPU that costs more than it saves.
+    """
     together = None if jax.default_backend() == "cpu" else len(members.position)
     return jax.lax.map(function, members, batch_size=together)
 
