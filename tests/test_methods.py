@@ -2,6 +2,7 @@
 
 import csv
 import json
+from concurrent.futures import Future
 
 import jax
 import jax.numpy as jnp
@@ -158,6 +159,24 @@ def test_a_study_goes_on_where_it_stopped(rows, tmp_path, monkeypatch):
 def test_an_unknown_experiment_is_named(tmp_path):
     with pytest.raises(ValueError, match="teapot"):
         command.study(tmp_path, quick=True, others=["teapot"])
+
+
+@pytest.mark.parametrize("members", [4, 7, 50, 300])
+def test_steps_are_timed_with_any_number_of_members(members, monkeypatch):
+    sizes = set()
+
+    def runner(states, timestep, options, steps):
+        sizes.add((len(states.position), steps))
+        visited = jax.tree.map(lambda v: np.repeat(v[:, None], 15, axis=1), states)
+        return experiments.Outcome(np.zeros(members, bool), np.ones(members), visited)
+
+    compiled = Future()
+    compiled.set_result(runner)
+    monkeypatch.setattr(experiments.Grid, "runner", lambda grid, method: compiled)
+    grid = experiments.Grid(drop("sphere"), members=members, frequencies=(10,))
+    times = experiments.timing(grid, 200)
+    assert {size for size, _ in sizes} == {members} and all(steps > 0 for _, steps in sizes)
+    assert len(times) == 3 and all(values for values in times.values())
 
 
 def test_a_study_needs_runs(tmp_path):

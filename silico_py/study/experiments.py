@@ -32,7 +32,7 @@ FREQUENCIES = (10, 20, 30, 50, 70, 100)
 RELAXATIONS = (1e-3, 1e-4, 1e-5, 1e-6, 1e-8, 1e-10)
 MAX_ITERATIONS = 30
 WARM = "bilevel, warm start"
-CHUNK = 20  # steps timed together
+CHUNK = 20  # steps timed together, more where there are more members
 
 Row = dict[str, Any]
 
@@ -163,15 +163,17 @@ def timing(grid: Grid, steps: int = 20_000) -> dict[str, list[float]]:
     kinds = {method: options(method) for method in METHODS}
     kinds[WARM] = options("bilevel", collision_warm_start=True)
     count, frequency = grid.members, max(grid.frequencies)
-    states = _visited(grid, runners[METHODS[0]], steps)
+    each = max(1, CHUNK // count)  # steps of a member in a chunk
+    chunks = max(1, steps // (each * count))
+    states = _visited(grid, runners[METHODS[0]], chunks * count)
     times: dict[str, list[float]] = {name: [] for name in kinds}
-    for k in range(steps // CHUNK):
+    for k in range(chunks):
         chunk = jax.tree.map(lambda v, k=k: v[k * count : (k + 1) * count], states)
         for name, chosen in kinds.items():
             start = time.perf_counter()
-            run = runners[chosen.method](chunk, 1 / frequency, chosen, CHUNK // count)
+            run = runners[chosen.method](chunk, 1 / frequency, chosen, each)
             jax.block_until_ready(run)
-            times[name].append((time.perf_counter() - start) / CHUNK * 1e6)
+            times[name].append((time.perf_counter() - start) / (each * count) * 1e6)
     return times
 
 
