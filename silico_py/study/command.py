@@ -14,8 +14,7 @@ from rich.progress import Progress
 
 from silico_py import scenes as ready
 from silico_py.study import experiments, report
-from silico_py.study.experiments import Grid, timed_grid
-from silico_py.study.report import Row
+from silico_py.study.experiments import Grid, Row, timed_grid
 from silico_py.study.scenes import drop, jittered, planar_polytope, two_blocks
 
 QUICK: dict[str, Any] = {

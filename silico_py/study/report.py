@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -14,8 +13,8 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 from silico_py.options import METHODS
+from silico_py.study.experiments import Row
 
-Row = dict[str, Any]
 # What the paper says of its Fig. 9 and 10.
 PAPER = {
     "planar_polytope": "Paper: single-level 4 of 3,600 failed, violation 2.1 relaxations; "
