@@ -12,12 +12,14 @@ from jaxtyping import Array, Float
 
 from silico_py import friction, rotation
 from silico_py.collision_program import SlackMap, pair_length
+from silico_py.common_form import common
 from silico_py.contact import Contact, Formulation, Side, ease
 from silico_py.integrator import Motion, dynamics, row_scale
 from silico_py.scene import Scene
 from silico_py.solver import CellGroup, Problem, Variables
 
 WORLD = -1  # body index of what is fixed
+SMALL = 16  # rows of a slack up to which all kinds of shapes are one
 
 
 class ContactBatch(NamedTuple):
@@ -102,7 +104,41 @@ def _pieces(scene: Scene) -> tuple[dict[Hashable, PieceBatch], dict]:
             add(k, number, shape, position - body.center_of_mass, orientation)
     for number, fixture in enumerate(scene.environment):
         add(WORLD, number, fixture.shape, fixture.position, fixture.orientation)
-    return {kind: _stacked(members) for kind, members in found.items()}, where
+    batches = {kind: _stacked(members) for kind, members in found.items()}
+    return _merged(batches, where)
+
+
+def _merged(batches: dict, where: dict) -> tuple[dict, dict]:
+    """Kinds of similar size as one."""
+    alike: dict[Hashable, list[Hashable]] = {}
+    for kind, batch in batches.items():
+        shape = batch.sides.shape
+        size = max(SMALL, 1 << (shape.cone.dim - 1).bit_length()) if shape.scaled else kind
+        alike.setdefault((kind[0], size), []).append(kind)
+    merged, moved = {}, {}
+    for key, kinds in alike.items():
+        members = [batches[kind] for kind in kinds]
+        merged[key] = _joined(members) if len(members) > 1 else members[0]
+        start = 0
+        for kind, batch in zip(kinds, members, strict=True):
+            moved[kind] = key, start
+            start += len(batch.bodies)
+    there = {}
+    for place, (kind, row) in where.items():
+        key, start = moved[kind]
+        there[place] = key, start + row
+    return merged, there
+
+
+def _joined(batches: list[PieceBatch]) -> PieceBatch:
+    sides = [batch.sides for batch in batches]
+    shape, maps = common([side.shape for side in sides])
+    position, turn = (
+        jnp.concatenate([getattr(side, name) for side in sides])
+        for name in ("position", "rotation")
+    )
+    bodies = np.concatenate([batch.bodies for batch in batches])
+    return PieceBatch(bodies, Side(shape, maps, position, turn, None))
 
 
 def _stacked(members: list[tuple[int, Any, Array, Array]]) -> PieceBatch:

@@ -35,6 +35,7 @@ class SlackMap(NamedTuple):
     to_alpha: Float[Array, " dim"]
     to_eps: Float[Array, "dim n_aux"]
     growth: Float[Array, ""]
+    held: Float[Array, " n_aux"] | None = None  # 1 for auxiliaries that do nothing
 
     @classmethod
     def of(cls, shape: ConvexShape) -> SlackMap:
@@ -65,6 +66,13 @@ class SlackMap(NamedTuple):
         return (
             self.constant + matmul(self.to_x, x) + self.to_alpha * alpha + matmul(self.to_eps, eps)
         )
+
+    def auxiliary_rows(
+        self, eps: Float[Array, " n_aux"], dual: Float[Array, " dim"]
+    ) -> Float[Array, " n_aux"]:
+        """They vanish where the auxiliaries are optimal; what does nothing is at zero."""
+        rows = matmul(self.to_eps.T, dual)
+        return rows if self.held is None else rows + self.held * eps
 
 
 class Piece(NamedTuple):
@@ -144,7 +152,12 @@ def conditions(
     return CollisionRows(
         point=normal_a - normal_b,
         scale=jnp.sum(a.map.to_alpha * dual_a) + jnp.sum(b.map.to_alpha * dual_b) - 1,
-        auxiliary=jnp.concatenate([matmul(a.map.to_eps.T, dual_a), matmul(b.map.to_eps.T, dual_b)]),
+        auxiliary=jnp.concatenate(
+            [
+                a.map.auxiliary_rows(primal.eps_a, dual_a),
+                b.map.auxiliary_rows(primal.eps_b, dual_b),
+            ]
+        ),
         slack_a=a.slack(primal.point, primal.alpha, primal.eps_a),
         slack_b=b.slack(primal.point, primal.alpha, primal.eps_b),
         normal_a=normal_a,

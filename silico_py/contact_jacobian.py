@@ -244,12 +244,13 @@ def _wrench(
 def _optimality(c: Contact, columns: Columns) -> Matrix:
     """Derivative of the alpha row and of the auxiliary rows."""
     a, b = c.a.map, c.b.map
-    scale = columns.place(1, dual_a=a.to_alpha[None], dual_b=b.to_alpha[None])
-    rows = [scale]
-    if a.to_eps.size:
-        rows.append(columns.place(a.to_eps.shape[1], dual_a=a.to_eps.T))
-    if b.to_eps.size:
-        rows.append(columns.place(b.to_eps.shape[1], dual_b=b.to_eps.T))
+    rows = [columns.place(1, dual_a=a.to_alpha[None], dual_b=b.to_alpha[None])]
+    for name, own in (("a", a), ("b", b)):
+        if own.to_eps.size:
+            blocks = {f"dual_{name}": own.to_eps.T}
+            if own.held is not None:
+                blocks[f"eps_{name}"] = jnp.diag(own.held)
+            rows.append(columns.place(own.to_eps.shape[1], **blocks))
     return jnp.concatenate(rows)
 
 
