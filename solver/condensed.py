@@ -1,25 +1,42 @@
 """The condensed matrix of a problem: rows of all nodes, then of the cells' local primals.
 
-It is as sparse as the graph of nodes and cells. Where that is less work than one dense
-factorisation, it is cut into the levels of the graph (see `levels`).
+Local primals leave first, cell by cell. What is left has the rows of the nodes alone and is as
+sparse as the graph of nodes and cells. Where that is less work than one dense factorisation, it
+is cut into the levels of the graph (see `levels`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from silico_py.solver import levels
-from silico_py.solver.dense import accumulate
-from silico_py.solver.levels import Blocks, Factor
+from silico_py.solver import dense, levels
+from silico_py.solver.dense import accumulate, matmul, outlined
+from silico_py.solver.levels import Blocks
 
 FEWEST_ROWS = 60  # of a matrix that is cut
 OVERHEAD = 6.0  # of many small factorisations: what they cost over their share of the rows
 
 Nodes = Sequence[Int[np.ndarray, "cells arity"]]  # of each group of cells
+
+
+class Elimination(NamedTuple):
+    """The local primals of a group of cells: dx = inverse rhs - share dy."""
+
+    inverse: Float[Array, "cells nx nx"]
+    share: Float[Array, "cells nx own"]
+    force: Float[Array, "cells own nx"]  # of dx on the nodes
+
+
+class Factor(NamedTuple):
+    """What each cell eliminates, and the rows of the nodes factorised."""
+
+    cells: tuple[Elimination, ...]
+    nodes: levels.Factor
 
 
 def factorize(
@@ -33,30 +50,38 @@ def factorize(
         nodes: those that each cell touches.
         own: the nodes' own blocks.
         added: of each group, what its cells add to the rows of their nodes and local primals.
+            The block of the latter is eliminated in its order: its leading blocks have to be
+            regular. Those of a convex program are negative semidefinite, which is enough.
     """
     n, ny, _ = own.shape
-    blocks, pairs = [own], [np.arange(n) * (n + 1)]
+    blocks, pairs, cells = [own], [np.arange(n) * (n + 1)], []
     for touched, matrix in zip(nodes, added, strict=True):
         m, arity = touched.shape
-        part = matrix[:, : arity * ny, : arity * ny].reshape(m, arity, ny, arity, ny)
+        cell, reduced = outlined(_eliminate, arity * ny, axes=0)(matrix)
+        part = reduced.reshape(m, arity, ny, arity, ny)
         blocks.append(part.swapaxes(2, 3).reshape(-1, ny, ny))
         pairs.append((touched[:, :, None] * n + touched[:, None, :]).reshape(-1))
+        cells.append(cell)
     known, targets = np.unique(np.concatenate(pairs), return_inverse=True)
     joint = accumulate(jnp.concatenate(blocks), targets, len(known))
-    constants = jnp.arange(2, dtype=own.dtype)
-    values = jnp.concatenate([constants, joint.reshape(-1), *(m.reshape(-1) for m in added)])
-    sizes = [m.shape[1] - touched.shape[1] * ny for touched, m in zip(nodes, added, strict=True)]
-    entries = _entries(nodes, n, ny, sizes, known)
-    rows = rows_by_level(nodes, n, ny, sizes)
-    missing = (rows == len(entries) - 1)[:, :, None] & np.eye(rows.shape[1], dtype=bool)
-    here, below, above = (v[:, :, None] for v in (rows, rows[1:], rows[:-1]))
-    return levels.factorize(
-        Blocks(
-            values[np.where(missing, 1, entries[here, here.swapaxes(1, 2)])],
-            values[entries[below, above.swapaxes(1, 2)]],
-            values[entries[above, below.swapaxes(1, 2)]],
-        )
-    )
+    matrix = _by_level(joint, known, rows_by_level(nodes, n, ny), n)
+    return Factor(tuple(cells), levels.factorize(matrix))
+
+
+def _eliminate(own: int, matrix: Float[Array, "v v"]) -> tuple[Elimination, Array]:
+    """The local primals of one cell, and what is left in the rows of its nodes."""
+    inverse = dense.inverse(_held(matrix[own:, own:]))
+    share, force = matmul(inverse, matrix[own:, :own]), matrix[:own, own:]
+    return Elimination(inverse, share, force), matrix[:own, :own] - matmul(force, share)
+
+
+def _held(matrix: Float[Array, "nx nx"]) -> Float[Array, "nx nx"]:
+    """A little more negative, where there is no curvature: refinement takes it out again.
+
+    Faces that touch leave the relaxation as curvature; of 1e-10 less than 1e-12 must be missing.
+    """
+    least = float(jnp.finfo(matrix.dtype).eps) ** 0.75
+    return matrix - least * jnp.eye(len(matrix), dtype=matrix.dtype)
 
 
 def solve(
@@ -64,30 +89,27 @@ def solve(
 ) -> tuple[Array, list[Array]]:
     """A^-1 times rows of the nodes and `(cells, nx, columns)` of each group, in the same parts."""
     n, ny, columns = own.shape
-    parts = [own, *local]
-    flat = jnp.concatenate([part.reshape(-1, columns) for part in parts])
-    rows = rows_by_level(nodes, n, ny, [part.shape[1] for part in local])
+    alone = [matmul(cell.inverse, rows) for cell, rows in zip(factor.cells, local, strict=True)]
+    for touched, cell, moves in zip(nodes, factor.cells, alone, strict=True):
+        forces = matmul(cell.force, moves).reshape(touched.size, ny, columns)
+        own = own - accumulate(forces, touched.reshape(-1), n)
+    flat, rows = own.reshape(-1, columns), rows_by_level(nodes, n, ny)
     if len(rows) == 1:
-        found = levels.solve(factor, flat[None])[0]
+        found = levels.solve(factor.nodes, flat[None])[0]
     else:
-        by_level = levels.solve(factor, jnp.pad(flat, ((0, 1), (0, 0)))[rows])
+        by_level = levels.solve(factor.nodes, jnp.pad(flat, ((0, 1), (0, 0)))[rows])
         found = by_level.reshape(-1, columns)[np.argsort(rows.reshape(-1))[: len(flat)]]
-    cuts = np.cumsum([part.shape[0] * part.shape[1] for part in parts])[:-1]
-    pieces = zip(jnp.split(found, cuts), parts, strict=True)
-    y, *moves = (piece.reshape(part.shape) for piece, part in pieces)
-    return y, moves
-
-
-def rows_by_level(nodes: Nodes, n: int, ny: int, sizes: Sequence[int]) -> Int[np.ndarray, "l size"]:
-    """The rows of each level, filled up with one that does not exist.
-
-    A cell's own rows belong to the highest level that it touches.
-    """
-    level = levels.levels(n, nodes)
-    own = [
-        np.repeat(level[touched].max(axis=1), nx) for touched, nx in zip(nodes, sizes, strict=True)
+    y = found.reshape(own.shape)
+    moved = [
+        moves - matmul(cell.share, y[touched].reshape(len(touched), touched.shape[1] * ny, columns))
+        for touched, cell, moves in zip(nodes, factor.cells, alone, strict=True)
     ]
-    level = np.concatenate([np.repeat(level, ny), *own])
+    return y, moved
+
+
+def rows_by_level(nodes: Nodes, n: int, ny: int) -> Int[np.ndarray, "levels size"]:
+    """The rows of each level, filled up with one that does not exist."""
+    level = np.repeat(levels.levels(n, nodes), ny)
     total, counts = len(level), np.bincount(level)
     work = OVERHEAD * len(counts) * counts.max() ** 3
     if total < FEWEST_ROWS or work > total**3:
@@ -98,27 +120,31 @@ def rows_by_level(nodes: Nodes, n: int, ny: int, sizes: Sequence[int]) -> Int[np
     return rows
 
 
-def _entries(
-    nodes: Nodes, n: int, ny: int, sizes: Sequence[int], known: Int[np.ndarray, " pairs"]
-) -> Int[np.ndarray, "rows rows"]:
-    """Where each entry of the matrix stands among 0, 1, the blocks of the known pairs of nodes and
-    those of the cells. One row more than there are is zero."""
-    total = n * ny + sum(len(t) * nx for t, nx in zip(nodes, sizes, strict=True))
-    table = np.zeros((total + 1, total + 1), np.int32)
-    used, start = 2, n * ny
+def _by_level(
+    joint: Float[Array, "pairs ny ny"],
+    known: Int[np.ndarray, " pairs"],
+    rows: Int[np.ndarray, "levels size"],
+    n: int,
+) -> Blocks:
+    """The matrix of the blocks of known pairs of nodes (number n i + j), cut into levels."""
+    constants = jnp.arange(2, dtype=joint.dtype)
+    values = jnp.concatenate([constants, joint.reshape(-1)])
+    entries = _entries(known, n, joint.shape[-1])
+    missing = (rows == len(entries) - 1)[:, :, None] & np.eye(rows.shape[1], dtype=bool)
+    here, below, above = (v[:, :, None] for v in (rows, rows[1:], rows[:-1]))
+    return Blocks(
+        values[np.where(missing, 1, entries[here, here.swapaxes(1, 2)])],
+        values[entries[below, above.swapaxes(1, 2)]],
+        values[entries[above, below.swapaxes(1, 2)]],
+    )
+
+
+def _entries(known: Int[np.ndarray, " pairs"], n: int, ny: int) -> Int[np.ndarray, "rows rows"]:
+    """Where each entry of the matrix stands among 0, 1 and the blocks of the known pairs. One
+    row more than there are is zero."""
+    table = np.zeros((n * ny + 1, n * ny + 1), np.int32)
     at = np.arange(ny)
     rows, columns = (ny * k[:, None] + at for k in (known // n, known % n))
-    size = len(known) * ny * ny
-    block = np.arange(used, used + size).reshape(-1, ny, ny)
+    block = 2 + np.arange(len(known) * ny * ny).reshape(-1, ny, ny)
     table[rows[:, :, None], columns[:, None, :]] = block
-    used += size
-    for touched, nx in zip(nodes, sizes, strict=True):
-        m, own = len(touched), touched.shape[1] * ny
-        at_nodes = (touched[:, :, None] * ny + at).reshape(m, own)
-        place = np.concatenate([at_nodes, start + np.arange(m * nx).reshape(m, nx)], axis=1)
-        block = np.arange(used, used + m * (own + nx) ** 2).reshape(m, own + nx, own + nx)
-        rows, columns = place[:, :, None], place[:, None, :]
-        table[rows[:, own:], columns] = block[:, own:]
-        table[rows[:, :own], columns[:, :, own:]] = block[:, :own, own:]
-        start, used = start + m * nx, used + block.size
     return table

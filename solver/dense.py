@@ -153,6 +153,21 @@ def solve(factor: Factor, rhs: Float[Array, "n columns"]) -> Float[Array, "n col
     return jax.lax.fori_loop(0, n, backward, jax.lax.fori_loop(0, n, forward, rhs))
 
 
+def inverse(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """By Gauss-Jordan elimination without exchanging rows: the leading blocks must be regular."""
+    if not matrix.size:
+        return matrix
+    rows = jnp.arange(len(matrix), dtype=np.int32)
+
+    def eliminate(k: Array, a: Array) -> Array:
+        here = rows == k
+        row = jnp.where(here, 1, a[k]) / a[k, k]
+        column = jnp.where(here, 0, a[:, k])[:, None]
+        return jnp.where(here[:, None], row, jnp.where(here, 0, a) - column * row)
+
+    return jax.lax.fori_loop(0, len(matrix), eliminate, matrix)
+
+
 def accumulate(
     values: Float[Array, "terms *shape"], targets: Int[np.ndarray, " terms"], size: int
 ) -> Float[Array, "size *shape"]:
