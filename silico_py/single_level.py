@@ -21,6 +21,9 @@ from silico_py.solver import CellResidual, CellVariables, ProductCone
 
 DISTANT = 10.0  # scaling of a pair from which on it is a unit
 START_GAMMA = 10.0  # largest normal impulse of the start, dimensionless
+# Scaling beyond which the impulse of the start falls with distance: pairs far apart would throw
+# the bodies of a heap about before the touching ones have their say.
+START_FAR = 2.0
 
 
 class Unknowns(NamedTuple):
@@ -86,7 +89,8 @@ def start_contact(c: Contact) -> tuple[Contact, CellVariables]:
     # What is far away has slacks and, at a long arm, slips of that size: their products would
     # be as large, and steps that suit them none that suits what touches.
     distance = jnp.maximum(1, alpha / DISTANT)
-    gamma = jnp.minimum(s.complementarity / distance / (alpha - 1), START_GAMMA)
+    far = jnp.maximum(1, alpha / START_FAR)
+    gamma = jnp.minimum(s.complementarity / far / (alpha - 1), START_GAMMA)
     identity = friction.CONE.identity(dtype)
     point = jnp.zeros(3, dtype)
     x = [point, alpha[None], s.primal.eps_a, s.primal.eps_b, distance * identity[:1]]
