@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 import jax.numpy as jnp
+import numpy as np
 
 from silico_py.body import Body
 from silico_py.primitives import (
@@ -14,6 +15,7 @@ from silico_py.primitives import (
     Bundle,
     Capsule,
     Cone,
+    ConvexShape,
     Cylinder,
     Ellipsoid,
     HalfSpace,
@@ -188,6 +190,27 @@ def bundle_drop(timestep: float = 0.01, friction: float = 0.4) -> SceneAndState:
     return scene, state
 
 
+def heap(n: int = 16, timestep: float = 0.01, friction: float = 0.4) -> SceneAndState:
+    """n bodies of all convex shapes of `SHAPES` in turn fall into a bin of 2.2 m x 2.2 m.
+
+    Args:
+        n: number of bodies.
+        timestep: [s].
+        friction: Coulomb coefficient.
+    """
+    if n < 1:
+        raise ValueError(f"n: must be at least 1, got {n}")
+    shapes = [shape for make in SHAPES.values() if isinstance(shape := make(), ConvexShape)]
+    bodies = [Body(f"body{k}", shapes[k % len(shapes)], mass=1.0) for k in range(n)]
+    walls = [HalfSpace(normal, -1.1) for normal in ((1, 0, 0), (-1, 0, 0), (0, 1, 0), (0, -1, 0))]
+    scene = Scene(bodies, [floor(), *walls], timestep=timestep, friction=friction)
+    # Four a layer; every layer is turned so that nothing falls straight onto its like.
+    layer, place = np.arange(n) // 4, np.pi / 2 * (np.arange(n) % 4) + 0.4 * (np.arange(n) // 4)
+    position = np.stack([0.65 * np.cos(place), 0.65 * np.sin(place), 0.5 + 0.9 * layer], axis=-1)
+    orientation = [tilt(k % 3, 0.5 + 0.3 * k) for k in range(n)]
+    return scene, scene.state(position=position, orientation=orientation)
+
+
 def planar_push(timestep: float = 0.01, friction: float = 0.4, gap: float = 0.01) -> SceneAndState:
     """A ball slides along the floor towards a box.
 
@@ -256,6 +279,7 @@ SCENES: dict[str, Callable[..., SceneAndState]] = {
     "stack": stack,
     "jenga": jenga,
     "bundle_drop": bundle_drop,
+    "heap": heap,
     "planar_push": planar_push,
     "collision": collision,
     "grasp": grasp,

@@ -20,7 +20,7 @@ trimesh = pytest.importorskip("trimesh")
 HERE = Path(__file__).parent / "models"
 URDF = HERE / "toy_description" / "urdf" / "floating.urdf"
 READABLE = ["every_geom", "welded", "exclude", "slide"]
-READY = ["stack", "jenga", "peg_in_hole", "bundle_drop", "planar_push", "collision"]
+READY = ["stack", "jenga", "peg_in_hole", "bundle_drop", "heap", "planar_push", "collision"]
 SCENES = [*(f"drop:{shape}" for shape in sp.scenes.SHAPES), *READY]
 
 

@@ -35,6 +35,16 @@ def test_peg_ends_in_the_hole_at_10_hz():
     assert abs(float(trajectory.state.position[-1, 0, 2]) - 0.5) < 1e-4
 
 
+def test_a_heap_of_all_kinds_starts_apart_and_stays_in_its_bin():
+    scene, state = sp.scenes.heap(5)
+    trajectory = jax.jit(lambda sc, st: sp.rollout(sc, st, 40))(scene, state)
+    assert float(trajectory.info.contacts.alpha[0].min()) > 1
+    assert trajectory.info.converged.all()
+    assert trajectory.info.contacts.force.shape == (40, len(scene.pairs), 3)
+    last = trajectory.state.position[-1]
+    assert np.abs(last[:, :2]).max() < 1.1 and 0 < last[:, 2].min()
+
+
 def test_vmap_over_states_and_parameters_equals_a_loop(drop):
     scene, state, step = drop
     heights = jnp.array([0.3, 0.45, 2.0])
