@@ -179,6 +179,15 @@ def test_steps_are_timed_with_any_number_of_members(members, monkeypatch):
     assert len(times) == 3 and all(values for values in times.values())
 
 
+def test_only_methods_with_cases_left_compile(monkeypatch):
+    asked = []
+    monkeypatch.setattr(experiments.Grid, "runner", lambda _, method: asked.append(method))
+    monkeypatch.setattr(experiments.Grid, "judge", None)
+    grid = experiments.Grid(drop("sphere"), members=2, frequencies=(10,), relaxations=(1e-3,))
+    grid.rows(done=lambda case: case["method"] == "bilevel")
+    assert asked == ["single-level"]
+
+
 def test_a_study_needs_runs(tmp_path):
     with pytest.raises(ValueError, match="runs: expected at least 1"):
         command.study(tmp_path, quick=True, runs=0)

@@ -99,7 +99,10 @@ class Grid:
         if not cases:
             return iter(())
         # The last one takes longest.
-        runners = {method: self.runner(method) for method in reversed(self.methods)}
+        left = {case["method"] for case in cases}
+        runners = {
+            method: self.runner(method) for method in reversed(self.methods) if method in left
+        }
         return self._run(cases, runners, self.judge)
 
     def _run(
