@@ -117,6 +117,8 @@ def _draw(
     low: np.ndarray,
     high: np.ndarray,
 ) -> None:
+    # The limits are set below; matplotlib's own search for them at times overflows.
+    axes.set_autoscale_on(False)
     for fixture in scene.environment:
         if not fixture.shape.scaled:
             patch = _ground(fixture, low, high)
