@@ -108,13 +108,15 @@ def _pieces(scene: Scene) -> tuple[dict[Hashable, PieceBatch], dict]:
     return _merged(batches, where)
 
 
-def _merged(batches: dict, where: dict) -> tuple[dict, dict]:
+def _merged(
+    batches: dict[Hashable, PieceBatch], where: dict
+) -> tuple[dict[Hashable, PieceBatch], dict]:
     """Kinds of similar size as one."""
     alike: dict[Hashable, list[Hashable]] = {}
     for kind, batch in batches.items():
         shape = batch.sides.shape
         size = max(SMALL, 1 << (shape.cone.dim - 1).bit_length()) if shape.scaled else kind
-        alike.setdefault((kind[0], size), []).append(kind)
+        alike.setdefault((bool(batch.bodies[0] == WORLD), size), []).append(kind)
     merged, moved = {}, {}
     for key, kinds in alike.items():
         members = [batches[kind] for kind in kinds]

@@ -8,7 +8,9 @@ auxiliaries that it lacks are held at zero. Solutions are the same as in its own
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
+from functools import reduce
 from itertools import zip_longest
 from typing import ClassVar, NamedTuple
 
@@ -18,8 +20,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from silico_py.collision_program import SlackMap
-from silico_py.primitives import ConvexShape
-from silico_py.primitives._base import pytree_dataclass, static
+from silico_py.primitives import ConvexShape, pytree_dataclass, static
 from silico_py.solver import ProductCone
 from silico_py.solver.cones import ORTHANT
 
@@ -116,17 +117,14 @@ class CommonShape:
 
 def common(shapes: Sequence[ConvexShape]) -> tuple[CommonShape, SlackMap]:
     """Shapes of several kinds, one batch a kind, as one batch, with the maps of their slacks."""
-    forms = [Form.of(batch) for batch in shapes]
-    form = forms[0]
-    for other in forms[1:]:
-        form |= other
+    form = reduce(operator.or_, map(Form.of, shapes))
     counts = [len(jax.tree.leaves(batch)[0]) for batch in shapes]
     which = np.repeat(np.arange(len(shapes)), counts)
     members = tuple(_slots(batch, which == k) for k, batch in enumerate(shapes))
-    maps, facts = zip(*(_in_form(batch, form) for batch in shapes), strict=True)
-    length, reference, excess = (jnp.concatenate(parts) for parts in zip(*facts, strict=True))
-    shape = CommonShape(length, reference, excess, jnp.asarray(which), members, form=form)
-    return shape, jax.tree.map(lambda *parts: jnp.concatenate(parts), *maps)
+    kinds = [_in_form(batch, form) for batch in shapes]
+    maps, facts = jax.tree.map(lambda *parts: jnp.concatenate(parts), *kinds)
+    length, reference, excess = facts
+    return CommonShape(length, reference, excess, jnp.asarray(which), members, form=form), maps
 
 
 def _slots(batch: ConvexShape, own: np.ndarray) -> ConvexShape:

@@ -154,7 +154,10 @@ def solve(factor: Factor, rhs: Float[Array, "n columns"]) -> Float[Array, "n col
 
 
 def inverse(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """By Gauss-Jordan elimination without exchanging rows: the leading blocks must be regular."""
+    """By Gauss-Jordan elimination without exchanging rows: the leading blocks must be regular.
+
+    A batch is a few loops over all members, where a library would be called for each.
+    """
     if not matrix.size:
         return matrix
     rows = jnp.arange(len(matrix), dtype=np.int32)

@@ -13,7 +13,7 @@ import silico_py as sp
 from silico_py import assembly, reference, rotation
 from silico_py.collision import solve_collision
 from silico_py.collision_program import Piece, SlackMap, pair_length
-from silico_py.common_form import Form, common, split
+from silico_py.common_form import common, split
 from silico_py.simulate import motions_of
 
 NAMES = ("polytope_oblique", "padded", "ellipsoid", "capsule_slender", "cylinder", "cone")
@@ -89,11 +89,8 @@ def test_what_a_kind_lacks_is_inert(together):
     assert int(maps.held[capsule].sum()) == shape.n_aux - KINDS["capsule_slender"].n_aux
 
 
-def test_forms_hold_each_other():
-    forms = [Form.of(shape) for shape in KINDS.values()]
-    joint = forms[0]
-    for form in forms[1:]:
-        joint |= form
+def test_forms_hold_each_other(together):
+    joint = together[0].form
     for shape in KINDS.values():
         rows = joint.rows_of(shape.cone)
         assert len(set(rows)) == shape.cone.dim
