@@ -117,7 +117,8 @@ def _draw(
     low: np.ndarray,
     high: np.ndarray,
 ) -> None:
-    # The limits are set below; matplotlib's own search for them at times overflows.
+    # Polygons of unlike lengths are padded by matplotlib with whatever is in memory, and its own
+    # search for limits does not leave that out. They are set below.
     axes.set_autoscale_on(False)
     for fixture in scene.environment:
         if not fixture.shape.scaled:
