@@ -4,16 +4,17 @@ Newton directions on the relaxed conditions, a fraction of the step to the bound
 step halved until the residual or the complementarity error goes down. Centring asks the products
 of all cells to shrink by the same share, each from its own mean: one target for all would throw
 cells with small products off course for the sake of one with large ones. Mehrotra's
-second-order term is that of the whole step, and is kept where it lets the step be longer. Far
-from a solution it does more harm than good, for these problems are not monotone.
+second-order term is that of the whole step; it is kept where it lets the step be longer and that
+length is good as it is. Far from a solution it does more harm than good, for these problems are
+not monotone.
 
 Where a problem is not monotone its central path folds, and Newton steps shrink to nothing
 before a fold. Each iterate therefore carries an easing, from 0 (the problem itself) to 1 (a
 tamer relative that the cells offer, see `CellGroup`): a short step sets it to 1, every other
-step halves it until the problem itself is back. Where that stalls too, the path is followed
-around its fold (see `path`) until Newton's method takes a long step again. Where that leads
-astray, another attempt sets out from the same start: one that follows paths earlier, or keeps
-further from the boundary.
+step halves it until the problem itself is back. Where that stalls, or leads back to the same
+fold, the path is followed around it (see `path`) until Newton's method takes a long step again.
+Where that leads astray, another attempt sets out from the same start: one that follows paths
+earlier, or keeps further from the boundary.
 
 A guess, such as the solution of a neighbouring problem, is tried before all that: pushed back to
 the central path, the further the less it solves, and given up at the first sign of trouble.
@@ -49,12 +50,13 @@ from silico_py.solver.problem import (
 from silico_py.solver.status import Status
 
 HALVINGS = 6
+LOOSE = 3.0  # largest growth of the error in a step that lowers residual or complementarity
 EXPONENT = 3  # of the predicted reduction that sets the centring
 SHORT_STEP = 0.3  # shorter steps are a fold
 STALLED_STEP = 0.1
 PATIENCE = 3  # steps in a row shorter than STALLED_STEP that are a stall
 DECAY = 0.5  # of the easing
-EASINGS = 2  # that may begin before a path is followed instead
+SAME_FOLD = 0.5  # share of the error at the last fold above which a fold is that one again
 LEAST_EASING = 0.05  # below it the problem itself is solved
 # Products that vanish long before the residual leave the iterate stuck to the boundary.
 FLOOR = 0.5  # least centring target at full easing, in residuals
@@ -170,7 +172,7 @@ class _Iterate(NamedTuple):
     begun: Int[Array, ""]  # iteration at which this attempt set out
     short_steps: Int[Array, ""]
     easing: Float[Array, ""]
-    eased: Int[Array, ""]  # how often easing began
+    fold: Float[Array, ""]  # error where easing last began
     path: Path
     polishing: Int[Array, ""]  # steps left once the tolerances are met
 
@@ -180,6 +182,8 @@ class _Step(NamedTuple):
 
     change: Variables
     length: Float[Array, ""]  # of its first trial, as a multiple of `change`
+    other: Variables  # what is tried if that is not good enough, shorter and shorter
+    shorter: Float[Array, ""]  # first multiple of it
     along: paths.Step
 
 
@@ -258,10 +262,11 @@ def _begin(
 ) -> _Iterate:
     """An attempt before its first step."""
     easing, zero = how.easing.astype(w.y.dtype), jnp.zeros((), int)
+    none = jnp.full_like(easing, jnp.inf)
     measures = _measure(problem.eased(easing), w, options)
     path = _path(problem, w, measures, how.follow == START, options)
     left = zero + options.polish
-    return _Iterate(w, measures, iterations, iterations, zero, easing, zero, path, left)
+    return _Iterate(w, measures, iterations, iterations, zero, easing, none, path, left)
 
 
 def _path(problem: Problem, w: Variables, m: Measures, wanted: Array, options: Options) -> Path:
@@ -332,7 +337,7 @@ def _advance(problem: Problem, it: _Iterate, how: Attempt, options: Options) -> 
         measures=_where(finite, measures, it.measures),
         iterations=it.iterations + 1,
         short_steps=short,
-        eased=it.eased + ((it.easing == 0) & (easing > 0)),
+        fold=jnp.where((it.easing == 0) & (easing > 0), _error(it.measures), it.fold),
         easing=jnp.where(finite, easing, it.easing),
         path=path,
     )
@@ -346,7 +351,7 @@ def _difficulty(
     short = jnp.where((length < STALLED_STEP) & walking, it.short_steps + 1, 0)
     # Close to a solution short steps are no fold, and easing would lead away from it.
     fold = (length < SHORT_STEP) & ((_error(it.measures) > NO_FOLD) | (it.easing > 0)) & walking
-    again = (it.easing == 0) & (it.eased >= EASINGS)
+    again = (it.easing == 0) & (_error(it.measures) > SAME_FOLD * it.fold)
     detour = fold & ((how.follow != STALL) | (short >= PATIENCE) | again)
     easing = jnp.where(fold & (how.follow == STALL), 1, DECAY * it.easing)
     last = it.iterations + 1 >= options.max_iterations  # which is judged by the problem itself
@@ -371,7 +376,8 @@ def _step(
 
     def follow() -> _Step:
         step = paths.predict(problem, it.w, path, first, second)
-        return _Step(step.change, jnp.ones_like(rho), step)
+        one = jnp.ones_like(rho)
+        return _Step(step.change, one, step.change, one / 2, step)
 
     def newton() -> _Step:
         return _newton_step(problem, factor, it, first, second, how, options)
@@ -406,7 +412,7 @@ def _newton_step(
     step = _move(affine, centring, _share(problem, it, affine, rho))
     longest = boundary_step(problem, w, step)
 
-    def correct() -> tuple[Variables, Float[Array, ""]]:
+    def correct() -> tuple[Variables, Float[Array, ""], Float[Array, ""]]:
         # What makes up for the product ds o dz, which Newton's method leaves out.
         missing = jax.tree.map(jnp.zeros_like, it.measures.conditions)
         cells = [
@@ -414,14 +420,15 @@ def _newton_step(
             for group, cell, change in zip(problem.groups, missing.cells, step.cells, strict=True)
         ]
         (more,) = kkt.directions(problem, factor, missing._replace(cells=tuple(cells)))
-        other = jax.tree.map(jnp.add, step, more)
-        further = boundary_step(problem, w, other)
-        return _where(further > longest, (other, further), (step, longest))
+        corrected = jax.tree.map(jnp.add, step, more)
+        further = boundary_step(problem, w, corrected)
+        return _where(further > longest, (corrected, further, one), (step, longest, one / 2))
 
-    short = (how.boundary * longest < 1) & (error < how.near)
-    step, longest = jax.lax.cond(short, correct, lambda: (step, longest))
-    nowhere = _nowhere(w, longest)
-    return _Step(step, jnp.minimum(1, how.boundary * longest), nowhere)
+    short, one = (how.boundary * longest < 1) & (error < how.near), jnp.ones_like(longest)
+    change, further, part = jax.lax.cond(short, correct, lambda: (step, longest, one / 2))
+    length, plain = (jnp.minimum(1, how.boundary * v) for v in (further, longest))
+    # A correction suits its own length: what has to be shorter goes without.
+    return _Step(change, length, step, part * plain, _nowhere(w, longest))
 
 
 def _nowhere(w: Variables, like: Array) -> paths.Step:
@@ -447,14 +454,15 @@ def _accept(
 ) -> tuple[Variables, Measures, Float[Array, ""]]:
     """Halve the step until it is good enough.
 
-    Newton's method has to lower residual or complementarity, a step along a path has to end
-    close to it.
+    Newton's method has to lower residual or complementarity and must not spoil the other, a
+    step along a path has to end close to it.
     """
     rho = options.relaxation
 
     def lower(m: Measures) -> Bool[Array, ""]:
         less = m.complementarity < it.measures.complementarity
-        return less | (m.residual < it.measures.residual)
+        less |= m.residual < it.measures.residual
+        return less & (_error(m) <= LOOSE * _error(it.measures))
 
     def close(m: Measures, fraction: Array) -> Bool[Array, ""]:
         before = paths.distance(problem, it.measures.conditions, it.path, rho)
@@ -470,7 +478,8 @@ def _accept(
 
     def shorten(carry: tuple) -> tuple:
         k, fraction = carry[0], 0.5 ** carry[0].astype(rho.dtype)
-        w = _move(it.w, step.change, step.length * fraction)
+        first, rest = (step.change, step.length), (step.other, 2 * fraction * step.shorter)
+        w = _move(it.w, *_where(k == 0, first, rest))
         return k + 1, w, _measure(problem, w, options), fraction
 
     start = (jnp.zeros((), int), it.w, it.measures, jnp.ones_like(rho))
