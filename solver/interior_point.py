@@ -4,9 +4,8 @@ Newton directions on the relaxed conditions, a fraction of the step to the bound
 step halved until the residual or the complementarity error goes down. Centring asks the products
 of all cells to shrink by the same share, each from its own mean: one target for all would throw
 cells with small products off course for the sake of one with large ones. Mehrotra's
-second-order term is that of the whole step; it is kept where it lets the step be longer and that
-length is good as it is. Far from a solution it does more harm than good, for these problems are
-not monotone.
+second-order term is that of the whole step, and is kept where it lets the step be longer. Far
+from a solution it does more harm than good, for these problems are not monotone.
 
 Where a problem is not monotone its central path folds, and Newton steps shrink to nothing
 before a fold. Each iterate therefore carries an easing, from 0 (the problem itself) to 1 (a
@@ -50,7 +49,6 @@ from silico_py.solver.problem import (
 from silico_py.solver.status import Status
 
 HALVINGS = 6
-LOOSE = 3.0  # largest growth of the error in a step that lowers residual or complementarity
 EXPONENT = 3  # of the predicted reduction that sets the centring
 SHORT_STEP = 0.3  # shorter steps are a fold
 STALLED_STEP = 0.1
@@ -182,8 +180,6 @@ class _Step(NamedTuple):
 
     change: Variables
     length: Float[Array, ""]  # of its first trial, as a multiple of `change`
-    other: Variables  # what is tried if that is not good enough, shorter and shorter
-    shorter: Float[Array, ""]  # first multiple of it
     along: paths.Step
 
 
@@ -376,8 +372,7 @@ def _step(
 
     def follow() -> _Step:
         step = paths.predict(problem, it.w, path, first, second)
-        one = jnp.ones_like(rho)
-        return _Step(step.change, one, step.change, one / 2, step)
+        return _Step(step.change, jnp.ones_like(rho), step)
 
     def newton() -> _Step:
         return _newton_step(problem, factor, it, first, second, how, options)
@@ -412,7 +407,7 @@ def _newton_step(
     step = _move(affine, centring, _share(problem, it, affine, rho))
     longest = boundary_step(problem, w, step)
 
-    def correct() -> tuple[Variables, Float[Array, ""], Float[Array, ""]]:
+    def correct() -> tuple[Variables, Float[Array, ""]]:
         # What makes up for the product ds o dz, which Newton's method leaves out.
         missing = jax.tree.map(jnp.zeros_like, it.measures.conditions)
         cells = [
@@ -420,15 +415,14 @@ def _newton_step(
             for group, cell, change in zip(problem.groups, missing.cells, step.cells, strict=True)
         ]
         (more,) = kkt.directions(problem, factor, missing._replace(cells=tuple(cells)))
-        corrected = jax.tree.map(jnp.add, step, more)
-        further = boundary_step(problem, w, corrected)
-        return _where(further > longest, (corrected, further, one), (step, longest, one / 2))
+        other = jax.tree.map(jnp.add, step, more)
+        further = boundary_step(problem, w, other)
+        return _where(further > longest, (other, further), (step, longest))
 
-    short, one = (how.boundary * longest < 1) & (error < how.near), jnp.ones_like(longest)
-    change, further, part = jax.lax.cond(short, correct, lambda: (step, longest, one / 2))
-    length, plain = (jnp.minimum(1, how.boundary * v) for v in (further, longest))
-    # A correction suits its own length: what has to be shorter goes without.
-    return _Step(change, length, step, part * plain, _nowhere(w, longest))
+    short = (how.boundary * longest < 1) & (error < how.near)
+    step, longest = jax.lax.cond(short, correct, lambda: (step, longest))
+    nowhere = _nowhere(w, longest)
+    return _Step(step, jnp.minimum(1, how.boundary * longest), nowhere)
 
 
 def _nowhere(w: Variables, like: Array) -> paths.Step:
@@ -454,15 +448,14 @@ def _accept(
 ) -> tuple[Variables, Measures, Float[Array, ""]]:
     """Halve the step until it is good enough.
 
-    Newton's method has to lower residual or complementarity and must not spoil the other, a
-    step along a path has to end close to it.
+    Newton's method has to lower residual or complementarity, a step along a path has to end
+    close to it.
     """
     rho = options.relaxation
 
     def lower(m: Measures) -> Bool[Array, ""]:
         less = m.complementarity < it.measures.complementarity
-        less |= m.residual < it.measures.residual
-        return less & (_error(m) <= LOOSE * _error(it.measures))
+        return less | (m.residual < it.measures.residual)
 
     def close(m: Measures, fraction: Array) -> Bool[Array, ""]:
         before = paths.distance(problem, it.measures.conditions, it.path, rho)
@@ -478,8 +471,7 @@ def _accept(
 
     def shorten(carry: tuple) -> tuple:
         k, fraction = carry[0], 0.5 ** carry[0].astype(rho.dtype)
-        first, rest = (step.change, step.length), (step.other, 2 * fraction * step.shorter)
-        w = _move(it.w, *_where(k == 0, first, rest))
+        w = _move(it.w, step.change, step.length * fraction)
         return k + 1, w, _measure(problem, w, options), fraction
 
     start = (jnp.zeros((), int), it.w, it.measures, jnp.ones_like(rho))
