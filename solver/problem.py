@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from silico_py.solver.cones import ProductCone
 from silico_py.solver.dense import accumulate, outlined
@@ -235,11 +235,17 @@ def product_norm(c: Conditions) -> Float[Array, ""]:
     return jnp.max(jnp.stack(parts), initial=0) if parts else jnp.zeros((), c.nodes.dtype)
 
 
-def excess(problem: Problem, w: Variables, like: Conditions, rho: Array) -> Conditions:
-    """Zero rows, and what the mean product of each cell at `w` has above rho, times e."""
-    e, cells = identity(problem, like), []
+def excess(
+    problem: Problem, w: Variables, like: Conditions, rho: Array, shared: Bool[Array, ""]
+) -> Conditions:
+    """Zero rows, and what mean products at `w` have above rho, times e.
+
+    The mean is that of each cell, or that of all if it is `shared`.
+    """
+    e, cells, common = identity(problem, like), [], mean_product(problem, w)
     for group, cell, one in zip(problem.groups, w.cells, e.cells, strict=True):
-        mean = jnp.sum(cell.slack * cell.dual, axis=-1) / max(group.cone.degree, 1)
+        own = jnp.sum(cell.slack * cell.dual, axis=-1) / max(group.cone.degree, 1)
+        mean = jnp.where(shared, common, own)
         cells.append(one._replace(product=jnp.maximum(mean - rho, 0)[:, None] * one.product))
     return e._replace(cells=tuple(cells))
 
