@@ -1,4 +1,4 @@
-"""Steps whose central path folds: Newton's method alone stalls on each of them."""
+"""Steps on which Newton's method alone stalls: their central path folds, or leaves no room."""
 
 import jax
 import jax.numpy as jnp
@@ -66,3 +66,24 @@ def test_folded_steps_converge_to_the_problem_itself():
     touching = along > 0.1
     assert np.any(touching)
     np.testing.assert_allclose(tangential[touching], 0.2 * along[touching], rtol=0.02)
+
+
+@pytest.mark.parametrize("relaxation", [1e-6, 1e-8, 1e-10])
+def test_faces_that_share_a_load_slide_at_tight_relaxations(relaxation):
+    # Two faces of one body on the floor: where each is pressed depends on the ratio of products.
+    scene, _ = sp.scenes.drop("bundle", timestep=0.01, friction=0.2)
+    turn = 0.44
+    state = scene.state(
+        position=[[-0.74, 0.2112, 0.08]],
+        orientation=[[np.cos(turn / 2), 0, 0, np.sin(turn / 2)]],
+        velocity=[[-0.451, 0.0513, 0]],
+        angular_velocity=[[0, 0, 0.1927]],
+    )
+    options = sp.SolverOptions(relaxation=relaxation, max_iterations=20)
+    _, info = jax.jit(sp.step)(scene, state, options=options)
+    assert info.converged, info.iterations
+    weight = 9.81 * float(scene.bodies[0].mass)
+    force = np.sum(info.contacts.force, axis=0)
+    np.testing.assert_allclose(force[2], weight, rtol=1e4 * relaxation)
+    # Nearly 0.2 of it: each point of a turning body slides in its own direction.
+    np.testing.assert_allclose(np.linalg.norm(force[:2]), 0.2 * weight, rtol=0.01)
