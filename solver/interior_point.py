@@ -59,6 +59,7 @@ EXPONENT = 3  # of the predicted reduction that sets the centring
 CENTRAL = 0.3  # error below which the iterate is kept close to the central path
 CURVED = 0.5  # share of the products that is kept there, in what is off after the affine step
 LARGEST_SHARE = 0.3  # of those kept for that reason
+STRAIGHT = 1e-3  # what is off, in mean products, that a step need not be corrected for
 SHORT_STEP = 0.3  # shorter steps are a fold
 STALLED_STEP = 0.1
 PATIENCE = 3  # steps in a row shorter than STALLED_STEP that are a stall
@@ -413,7 +414,9 @@ def _newton_step(
 ) -> _Step:
     """Towards a lower target, corrected to second order where that does not shorten the step."""
     w, rho, error = it.w, options.relaxation, _error(it.measures)
-    step = _move(affine, centring, _share(problem, it, affine, rho))
+    off = product_norm(_second_order(problem, it.measures.conditions, affine))
+    curvature = off / jnp.maximum(mean_product(problem, w), rho)
+    step = _move(affine, centring, _share(problem, it, affine, curvature, rho))
     longest = boundary_step(problem, w, step)
 
     def correct() -> tuple[Variables, Float[Array, ""]]:
@@ -424,7 +427,9 @@ def _newton_step(
         better = (further > longest) | (how.boundary * further >= 1)
         return _where(better, (other, further), (step, longest))
 
-    step, longest = jax.lax.cond(error < how.near, correct, lambda: (step, longest))
+    wanted = (how.boundary * longest < 1) | (curvature > STRAIGHT)
+    wanted &= error < how.near
+    step, longest = jax.lax.cond(wanted, correct, lambda: (step, longest))
     nowhere = _nowhere(w, longest)
     return _Step(step, jnp.minimum(1, how.boundary * longest), nowhere)
 
@@ -435,19 +440,16 @@ def _nowhere(w: Variables, like: Array) -> paths.Step:
 
 
 def _share(
-    problem: Problem, it: _Iterate, affine: Variables, rho: Float[Array, ""]
+    problem: Problem, it: _Iterate, affine: Variables, curvature: Array, rho: Array
 ) -> Float[Array, ""]:
     """How much of its excess over rho each cell is to keep: the less the affine step would leave,
     the less, and enough to make up for its curvature."""
-    mean = mean_product(problem, it.w)
-    above = mean - rho
+    above = mean_product(problem, it.w) - rho
     predicted = _move(it.w, affine, jnp.minimum(1, boundary_step(problem, it.w, affine)))
     left, floor = mean_product(problem, predicted) - rho, FLOOR * it.easing * it.measures.residual
     ratios = jnp.stack([left, floor]) / jnp.where(above > 0, above, jnp.inf)
     affine_share, least = jnp.clip(ratios, 0, 1)
-    off = product_norm(_second_order(problem, it.measures.conditions, affine))
-    curved = CURVED * off / jnp.maximum(mean, rho)
-    curved = jnp.where(_central(it), jnp.minimum(curved, LARGEST_SHARE), 0)
+    curved = jnp.where(_central(it), jnp.minimum(CURVED * curvature, LARGEST_SHARE), 0)
     return jnp.maximum(affine_share**EXPONENT, jnp.maximum(least, curved))
 
 
