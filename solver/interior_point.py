@@ -59,7 +59,7 @@ EXPONENT = 3  # of the predicted reduction that sets the centring
 CENTRAL = 0.3  # error below which the iterate is kept close to the central path
 CURVED = 0.5  # share of the products that is kept there, in what is off after the affine step
 LARGEST_SHARE = 0.3  # of those kept for that reason
-STRAIGHT = 1e-3  # what is off, in mean products, that a step need not be corrected for
+NEGLIGIBLE = 1e-3  # curvature, in mean products, that a step need not be corrected for
 SHORT_STEP = 0.3  # shorter steps are a fold
 STALLED_STEP = 0.1
 PATIENCE = 3  # steps in a row shorter than STALLED_STEP that are a stall
@@ -427,7 +427,7 @@ def _newton_step(
         better = (further > longest) | (how.boundary * further >= 1)
         return _where(better, (other, further), (step, longest))
 
-    wanted = (how.boundary * longest < 1) | (curvature > STRAIGHT)
+    wanted = (how.boundary * longest < 1) | (curvature > NEGLIGIBLE)
     wanted &= error < how.near
     step, longest = jax.lax.cond(wanted, correct, lambda: (step, longest))
     nowhere = _nowhere(w, longest)
