@@ -24,7 +24,7 @@ BATCH = 10  # pairs a call; a batch waits for its slowest member
 # Largest errors: of alpha and of the point over max(1, alpha), of the normal absolute, of the
 # slope over its size.
 BARS = {"alpha": 1e-6, "proof": 1e-8, "normal": 1e-4, "slope": 1e-5, "point": 1e-8}
-SPACINGS = (1e-3, 1e-4, 1e-5)  # of central differences, in lengths; a kink within spoils one
+SPACINGS = (1e-3, 1e-4, 1e-5, 1e-6)  # of central differences, in lengths; a kink within spoils one
 
 
 def run(quick: bool, console: Console) -> bool:
@@ -52,7 +52,7 @@ def caption(count: int) -> str:
     return (
         f"{count} samples a pair. alpha: error against Clarabel; proof: against the bound that the "
         "normal proves in closed form; normal: against the conic duals (faces not parallel); "
-        "slope: d alpha / d position against central differences at the best of three spacings; "
+        "slope: d alpha / d position against central differences at the best of four spacings; "
         "point: scaling beyond alpha that holds it. A sample is sample(kinds, number)."
     )
 

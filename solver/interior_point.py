@@ -69,13 +69,14 @@ LEAST_EASING = 0.05  # below it the problem itself is solved
 # Products that vanish long before the residual leave the iterate stuck to the boundary.
 FLOOR = 0.5  # least centring target at full easing, in residuals
 LONGEST = 35  # steps of an attempt
+LONGER = 1.5  # times as many where it is close to a solution
 LONGEST_GUESS = 7  # of one that sets out from a guess
 FAR_GUESS = 0.5  # residual of a guess that is not worth a step
 GUESS_PRODUCT = 0.1  # of a guess pushed back, in the larger of r^2 and min(r, sqrt(rho))
 LONGEST_DETOUR = 15  # steps along a path that does not begin at the start
 LEAST_REACH = 1e-4  # of a step along such a path
 NO_REACH = 1e-8  # the same along a path from the start
-NO_FOLD = 1e-4  # error below which a short step is no fold
+NO_FOLD = 1e-4  # error that is close to a solution: below it a short step is no fold
 POLISHED = 1e-8  # error, in relaxations, that polishing is content with
 STALL, FOLD, START = range(3)
 
@@ -291,7 +292,9 @@ def _walk(problem: Problem, it: _Iterate, how: Attempt, last: Array, options: Op
         detour = how.follow != START
         lost = it.path.reach < jnp.where(detour, LEAST_REACH, NO_REACH)
         lost |= (it.path.share > paths.ASTRAY) | (detour & (it.path.steps > LONGEST_DETOUR))
-        hopeless = stalled | (it.iterations - it.begun >= how.longest) | (it.path.active & lost)
+        close = (_error(it.measures) < NO_FOLD) & ~how.timid
+        longest = how.longest * jnp.where(close, LONGER, 1)
+        hopeless = stalled | (it.iterations - it.begun >= longest) | (it.path.active & lost)
         hopeless |= how.timid & (it.easing > 0)
         searching = (it.iterations < options.max_iterations) & (last | ~hopeless)
         return jnp.where(_done(it, options), it.polishing > 0, searching)
