@@ -29,10 +29,8 @@ from silico_py.simulate import (
     shift,
     split_control,
 )
-from silico_py.solver import Guess, Problem, Variables, fused_if_small, newton_inverse
+from silico_py.solver import Guess, Problem, Variables, fused_if_small, node_sensitivity
 from silico_py.solver.dense import accumulate, matmul
-from silico_py.solver.kkt import SystemVector, without_slack_rows
-from silico_py.solver.problem import CellConditions, Conditions
 
 
 def linearize(
@@ -54,8 +52,9 @@ def linearize(
             each is then reached from the one before it.
         options: iteration limits; its relaxations are not used.
         with_converged: also return whether the solution that is differentiated was found.
-        guess: `info.guess` of a step from this state or close to it, with the same method: the
-            search at the (first) smoothing is tried from there first.
+        guess: `info.guess` of a step from this state or close to it, with the same method. Where
+            it is the solution at the (first) smoothing, that is not searched for again;
+            otherwise the search is tried from there first.
 
     Returns:
         A (12n, 12n) and B (12n, 6n), with a leading axis k for k smoothings. Rows and columns
@@ -90,7 +89,7 @@ def _linearize(
     def advance(start: Variables, rho: Array) -> tuple[Variables, tuple[Array, Array, Array]]:
         problem, _, _ = assemble(scene, motions, rho, formulation)
         first = None if guess is None else _at(rho == relaxations[0], guess)
-        found = search(problem, start, rho, options, first)
+        found = search(problem, start, rho, options, first, accept=True)
         point = found.variables
 
         def derivative(data: tuple, point: Variables, bodies: Inputs) -> tuple[Array, Array]:
@@ -185,8 +184,6 @@ def _derivative(
 ) -> tuple[Array, Array]:
     """(A, B) at one point of the central path, by the implicit function theorem."""
     problem = problem.prepared(w.y)
-    rhs = _right_hand_sides(problem, w, bodies, formulation)
-    change = newton_inverse(problem, w, rhs).y
 
     def after(body: Inputs, y: Array) -> tuple[Array, Array]:
         base = next_state(body.motion, body.arm, y)
@@ -198,45 +195,31 @@ def _derivative(
 
     to_inputs, to_y = jax.vmap(after)(bodies, w.y)
     n = len(w.y)
-    total = matmul(to_y, change).reshape(n, 12, n, 18) + _of_own_inputs(to_inputs)
+    change = _by_inputs(problem, w, bodies, formulation).reshape(n, 6, 18 * n)
+    own = to_inputs[:, :, None] * jnp.eye(n, dtype=w.y.dtype)[:, None, :, None]
+    total = matmul(to_y, change).reshape(n, 12, n, 18) + own
     return total[..., :12].reshape(12 * n, 12 * n), total[..., 12:].reshape(12 * n, 6 * n)
 
 
-def _right_hand_sides(
+def _by_inputs(
     problem: Problem, w: Variables, bodies: Inputs, formulation: Formulation
-) -> SystemVector:
-    """Minus the derivative of every row by the 18 n inputs, which stand in the columns."""
-    n = len(w.y)
+) -> Float[Array, "6n n 18"]:
+    """Derivative of all y by the inputs of each body: minus F_w^-1 times that of the conditions."""
+    n, found = len(w.y), node_sensitivity(problem, w)
 
     def balance(body: Inputs, y: Array) -> Array:
         return jax.jacfwd(lambda u: problem.node_residual(y, body.changed(u)))(body.zero)
 
-    own = jax.vmap(balance)(bodies, w.y)
-    nodes = -_of_own_inputs(own).reshape(n, 6, 18 * n)
-    poses = jax.vmap(Inputs.pose_derivative)(bodies)
-    cells = []
-    for group, cell in zip(problem.groups, w.cells, strict=True):
+    by_pose = jnp.zeros((n, w.y.size, 6), w.y.dtype)
+    for group, cell, own in zip(problem.groups, w.cells, found.cells, strict=True):
         at = (group.gather(w.y), cell.x, cell.dual, group.inputs)
-        blocks = jax.vmap(formulation.pose_derivative)(*at)
-        force, local, slack = (_spread(block, group.nodes, poses) for block in blocks)
-        nodes = nodes - accumulate(force.reshape(-1, 6, 18 * n), group.nodes.reshape(-1), n)
-        cells.append(CellConditions(-local, -slack, jnp.zeros_like(slack)))
-    return without_slack_rows(problem, w.cells, Conditions(nodes, tuple(cells)))
-
-
-def _of_own_inputs(rows: Float[Array, "n rows 18"]) -> Float[Array, "n rows n 18"]:
-    """Derivatives of each body by its own inputs as derivatives by all."""
-    return rows[:, :, None] * jnp.eye(len(rows), dtype=rows.dtype)[:, None, :, None]
-
-
-def _spread(
-    rows: Float[Array, "cells rows poses"], nodes: np.ndarray, poses: Float[Array, "n 6 18"]
-) -> Float[Array, "cells rows inputs"]:
-    """Derivatives by the poses of each cell's bodies as derivatives by all inputs."""
-    m, arity = nodes.shape
-    out = jnp.zeros((m, rows.shape[1], len(poses), 18), rows.dtype)
-    for k in range(arity):
-        part = matmul(rows[:, :, 6 * k : 6 * k + 6], poses[nodes[:, k]])
-        chosen = jnp.asarray(np.eye(len(poses))[nodes[:, k]], rows.dtype)
-        out += part[:, :, None] * chosen[:, None, :, None]
-    return out.reshape(m, rows.shape[1], -1)
+        rows = jnp.concatenate(jax.vmap(formulation.pose_derivative)(*at), axis=1)
+        slack = group.cone.product(cell.dual[:, None], own.product.swapaxes(1, 2))
+        forces = found.nodes[group.nodes].reshape(len(rows), -1, w.y.size)
+        weights = [forces.swapaxes(1, 2), own.local.swapaxes(1, 2), slack]
+        part = matmul(jnp.concatenate(weights, axis=2), rows)
+        part = part.reshape(len(rows), w.y.size, -1, 6).swapaxes(1, 2)
+        by_pose += accumulate(part.reshape(-1, w.y.size, 6), group.nodes.reshape(-1), n)
+    poses = jax.vmap(Inputs.pose_derivative)(bodies)
+    by_balance = matmul(found.nodes.swapaxes(1, 2), jax.vmap(balance)(bodies, w.y))
+    return -(by_balance + matmul(by_pose, poses)).swapaxes(0, 1)

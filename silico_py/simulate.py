@@ -221,6 +221,7 @@ def search(
     relaxation: Float[Array, ""],
     options: SolverOptions,
     guess: Guess | None = None,
+    accept: bool = False,
 ) -> Solution:
     """The solution without derivatives, residuals to a tenth of the relaxation."""
     problem = problem.with_data(jax.lax.stop_gradient(problem.data))
@@ -228,7 +229,7 @@ def search(
     # Without contacts nothing is relaxed, so nothing excuses a residual.
     exact = jnp.asarray(100 * jnp.finfo(rho.dtype).eps, rho.dtype)
     tolerance = rho / 10 if problem.groups else exact
-    limits = Options(rho, tolerance, options.max_iterations, options.polish)
+    limits = Options(rho, tolerance, options.max_iterations, options.polish, accept)
     return solve(problem, start, limits, guess)
 
 

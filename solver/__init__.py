@@ -2,7 +2,7 @@
 
 from silico_py.solver.cones import ProductCone as ProductCone
 from silico_py.solver.implicit import implicit as implicit
-from silico_py.solver.implicit import newton_inverse as newton_inverse
+from silico_py.solver.implicit import node_sensitivity as node_sensitivity
 from silico_py.solver.interior_point import Guess as Guess
 from silico_py.solver.interior_point import Options as Options
 from silico_py.solver.interior_point import Solution as Solution

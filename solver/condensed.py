@@ -7,7 +7,8 @@ is cut into the levels of the graph (see `levels`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -89,23 +90,60 @@ def solve(
     nodes: Nodes, factor: Factor, own: Float[Array, "nodes ny columns"], local: Sequence[Array]
 ) -> tuple[Array, list[Array]]:
     """A^-1 times rows of the nodes and `(cells, nx, columns)` of each group, in the same parts."""
-    n, ny, columns = own.shape
     alone = [matmul(cell.inverse, rows) for cell, rows in zip(factor.cells, local, strict=True)]
     for touched, cell, moves in zip(nodes, factor.cells, alone, strict=True):
-        forces = matmul(cell.force, moves).reshape(touched.size, ny, columns)
-        own = own - accumulate(forces, touched.reshape(-1), n)
-    flat, rows = own.reshape(-1, columns), rows_by_level(nodes, n, ny)
-    if len(rows) == 1:
-        found = levels.solve(factor.nodes, flat[None])[0]
-    else:
-        by_level = levels.solve(factor.nodes, jnp.pad(flat, ((0, 1), (0, 0)))[rows])
-        found = by_level.reshape(-1, columns)[np.argsort(rows.reshape(-1))[: len(flat)]]
-    y = found.reshape(own.shape)
+        own = own - _on_nodes(matmul(cell.force, moves), touched, own)
+    y = _by_levels(nodes, partial(levels.solve, factor.nodes), own)
     moved = [
-        moves - matmul(cell.share, y[touched].reshape(len(touched), touched.shape[1] * ny, columns))
+        moves - matmul(cell.share, _of_cells(y, touched))
         for touched, cell, moves in zip(nodes, factor.cells, alone, strict=True)
     ]
     return y, moved
+
+
+def solve_transposed(
+    nodes: Nodes, factor: Factor, own: Float[Array, "nodes ny columns"], local: Sequence[Array]
+) -> tuple[Array, list[Array]]:
+    """A^-T times the same: the steps of `solve` in reverse order, or rounding tells them apart."""
+    for touched, cell, rows in zip(nodes, factor.cells, local, strict=True):
+        own = own - _on_nodes(matmul(_transpose(cell.share), rows), touched, own)
+    y = _by_levels(nodes, partial(levels.solve_transposed, factor.nodes), own)
+    moved = [
+        matmul(
+            _transpose(cell.inverse), rows - matmul(_transpose(cell.force), _of_cells(y, touched))
+        )
+        for touched, cell, rows in zip(nodes, factor.cells, local, strict=True)
+    ]
+    return y, moved
+
+
+def _transpose(matrices: Float[Array, "batch m k"]) -> Float[Array, "batch k m"]:
+    return matrices.swapaxes(1, 2)
+
+
+def _of_cells(y: Float[Array, "nodes ny columns"], touched: np.ndarray) -> Array:
+    """The rows of each cell's own nodes."""
+    m, arity = touched.shape
+    return y[touched].reshape(m, arity * y.shape[1], y.shape[-1])
+
+
+def _on_nodes(rows: Float[Array, "cells own columns"], touched: np.ndarray, like: Array) -> Array:
+    """The sum of what the cells add to each node."""
+    return accumulate(rows.reshape(-1, *like.shape[1:]), touched.reshape(-1), len(like))
+
+
+def _by_levels(
+    nodes: Nodes, solve: Callable[[Array], Array], own: Float[Array, "nodes ny columns"]
+) -> Float[Array, "nodes ny columns"]:
+    """`solve` of the rows of the nodes, which takes and gives them level by level."""
+    n, ny, columns = own.shape
+    flat, rows = own.reshape(-1, columns), rows_by_level(nodes, n, ny)
+    if len(rows) == 1:
+        return solve(flat[None])[0].reshape(own.shape)
+    by_level = solve(jnp.pad(flat, ((0, 1), (0, 0)))[rows])
+    return by_level.reshape(-1, columns)[np.argsort(rows.reshape(-1))[: len(flat)]].reshape(
+        own.shape
+    )
 
 
 def rows_by_level(nodes: Nodes, n: int, ny: int) -> Int[np.ndarray, "levels size"]:

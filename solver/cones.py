@@ -114,7 +114,7 @@ class ProductCone:
         pairs = partial(_orthant_pair, product=product), partial(_soc_pair, product=product)
         return self._blockwise(*pairs, difference)
 
-    def scaling(self, slack: Vector, dual: Vector, regularization: float) -> Scaling:
+    def scaling(self, slack: Vector, dual: Vector, regularization: Scalar | float) -> Scaling:
         """Linearised complementarity at (slack, dual); see `Scaling`."""
         maps = []
         for kind, part in self.slices():
@@ -147,6 +147,12 @@ class Scaling:
     def apply(self, matrix: Float[Array, "dim columns"]) -> Float[Array, "dim columns"]:
         """L(s + delta z)^-1 L(z) @ matrix."""
         return self._product(1, matrix)
+
+    @property
+    def transposed(self) -> Scaling:
+        """Of the transposed matrices."""
+        maps = [tuple(m.T for m in pair) for pair in self.maps]  # a vector is a diagonal
+        return Scaling(self.cone, tuple(maps))
 
     def _product(
         self, which: int, matrix: Float[Array, "dim columns"]

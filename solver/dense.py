@@ -153,6 +153,30 @@ def solve(factor: Factor, rhs: Float[Array, "n columns"]) -> Float[Array, "n col
     return jax.lax.fori_loop(0, n, backward, jax.lax.fori_loop(0, n, forward, rhs))
 
 
+@outlined
+def solve_transposed(factor: Factor, rhs: Float[Array, "n columns"]) -> Float[Array, "n columns"]:
+    """A^-T rhs."""
+    lu, n = factor.lu, len(factor.lu)
+    rows = jnp.arange(n, dtype=np.int32)
+    if not in_kernel() or n > LARGEST_SUBSTITUTION:
+        substitute = partial(jax.lax.linalg.triangular_solve, left_side=True, transpose_a=True)
+        upper = substitute(lu, rhs, lower=False)
+        found = substitute(lu, upper, lower=True, unit_diagonal=True)
+    else:
+
+        def forward(k: Array, x: Array) -> Array:
+            found = x[k] / lu[k, k]
+            x = x - jnp.where(rows > k, lu[k], 0)[:, None] * found
+            return jnp.where((rows == k)[:, None], found, x)
+
+        def backward(i: Array, x: Array) -> Array:
+            k = n - 1 - i
+            return x - jnp.where(rows < k, lu[k], 0)[:, None] * x[k]
+
+        found = jax.lax.fori_loop(0, n, backward, jax.lax.fori_loop(0, n, forward, rhs))
+    return matmul((factor.permutation == rows[:, None]).astype(lu.dtype), found)
+
+
 def inverse(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """By Gauss-Jordan elimination without exchanging rows: the leading blocks must be regular.
 

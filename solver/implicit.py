@@ -14,9 +14,8 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from silico_py.solver import kkt, krylov
-from silico_py.solver.fusion import in_kernel
 from silico_py.solver.kkt import SystemVector
-from silico_py.solver.problem import Problem, Variables, conditions, identity
+from silico_py.solver.problem import Problem, Variables, conditions, identity, mean_product
 
 ACCURACY = 100.0  # of the linear solve, in roundings
 
@@ -61,48 +60,52 @@ def _direction(
     _, rows = jax.jvp(lambda d: conditions(here.with_data(d), w), (data,), (d_data,))
     target = jax.tree.map(lambda e, r: (d_rho * e - r)[..., None], identity(problem, rows), rows)
     rhs = kkt.without_slack_rows(problem, w.cells, target)
-    change = kkt.add_slack_rows(newton_inverse(here, w, rhs), target)
+    change = kkt.add_slack_rows(_newton_inverse(here, w, rhs), target)
     return jax.tree.map(lambda v: v[..., 0], change)
 
 
-def newton_inverse(problem: Problem, w: Variables, rhs: SystemVector) -> Variables:
+def node_sensitivity(problem: Problem, w: Variables) -> SystemVector:
+    """How the nodes' unknowns change with every right-hand side of the Newton system at a solution.
+
+    Column k is row k of F_w^-1 for the flattened `w.y`. Slack rows are not part of it: their
+    changes belong to the complementarity products.
+    """
+    factor = kkt.factorize(problem, w, jnp.zeros((), w.y.dtype), mean_product(problem, w))
+    columns = w.y.size
+    nodes = jnp.eye(columns, dtype=w.y.dtype).reshape(*w.y.shape, columns)
+    nothing = [
+        kkt.CellVector(*(jnp.zeros((*v.shape, columns), v.dtype) for v in (cell.x, cell.dual)))
+        for cell in w.cells
+    ]
+    rhs = SystemVector(nodes, tuple(nothing))
+    matrix, inverse = kkt.transposed_system(problem, factor)
+    return krylov.solve(matrix, inverse, rhs, _accuracy(w))
+
+
+def _newton_inverse(problem: Problem, w: Variables, rhs: SystemVector) -> Variables:
     """F_w^-1 rhs column by column, differentiable in both modes.
 
     Slack rows are not part of `rhs`: their changes belong to the complementarity products.
     """
     factor = kkt.factorize(problem, w, jnp.zeros((), w.y.dtype))
-    if in_kernel():  # which nobody differentiates
-        found = kkt.solve(problem, factor, rhs, _accuracy(w))
-        return kkt.with_slacks(problem, factor, found)
+    fixed = jax.lax.stop_gradient(factor)
     # One flat vector: transposition needs every part of the right-hand side to be linear.
     flat_rhs, unflatten = ravel_pytree(rhs)
 
-    def flat(function: Callable) -> Callable:
-        return lambda v: ravel_pytree(function(unflatten(v)))[0]
+    def solver(system: Callable) -> Callable:
+        matrix, inverse = system(problem, fixed)
 
-    exact, _ = kkt.system(problem, factor)
-    pair = kkt.system(problem, jax.lax.stop_gradient(factor))
+        def solve(_: object, b: Array) -> Array:
+            return ravel_pytree(krylov.solve(matrix, inverse, unflatten(b), _accuracy(w)))[0]
 
-    def solve(_: object, b: Array) -> Array:
-        return ravel_pytree(krylov.solve(*pair, unflatten(b), _accuracy(w)))[0]
+        return solve
 
-    def transposed(_: object, b: Array) -> Array:
-        exact_t, inverse_t = (_transpose(flat(function), b) for function in pair)
-        found = krylov.solve(
-            lambda v: unflatten(exact_t(ravel_pytree(v)[0])),
-            lambda v: unflatten(inverse_t(ravel_pytree(v)[0])),
-            unflatten(b),
-            _accuracy(w),
-        )
-        return ravel_pytree(found)[0]
+    def exact(v: Array) -> Array:
+        return ravel_pytree(kkt.system(problem, factor)[0](unflatten(v)))[0]
 
-    found = jax.lax.custom_linear_solve(flat(exact), flat_rhs, solve, transposed)
+    solvers = solver(kkt.system), solver(kkt.transposed_system)
+    found = jax.lax.custom_linear_solve(exact, flat_rhs, *solvers)
     return kkt.with_slacks(problem, factor, unflatten(found))
-
-
-def _transpose(function: Callable, like: Array) -> Callable:
-    turned = jax.linear_transpose(function, like)
-    return lambda v: turned(v)[0]
 
 
 def _accuracy(w: Variables) -> float:

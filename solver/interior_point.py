@@ -129,12 +129,15 @@ class Options(NamedTuple):
         max_iterations: Newton steps, all attempts together.
         polish: largest number of further Newton steps once both tolerances are met. Each
             squares the error: two or three take it to rounding.
+        accept: whether a guess that meets both tolerances is a solution as it is. Otherwise it
+            takes a step at least, so that what changes by less than the tolerance still moves.
     """
 
     relaxation: Float[Array, ""]
     tolerance: Float[Array, ""]
     max_iterations: int
     polish: int = 0
+    accept: bool = False
 
 
 class Guess(NamedTuple):
@@ -232,7 +235,9 @@ def _search(
     def unfinished(carry: tuple) -> Bool[Array, ""]:
         k, it = carry
         left = (k < len(attempts)) & (it.iterations < options.max_iterations)
-        return ((it.iterations == 0) & (k <= COLD)) | (left & ~_done(it, options))
+        accepted = (k == GUESSED) & _done(it, options) & options.accept
+        untried = (it.iterations == 0) & (k <= COLD) & ~accepted
+        return untried | (left & ~_done(it, options))
 
     def attempt(carry: tuple) -> tuple:
         k, last = carry
@@ -272,7 +277,8 @@ def _begin(
     none = jnp.full_like(easing, jnp.inf)
     measures = _measure(problem.eased(easing), w, options)
     path = _path(problem, w, measures, how.follow == START, options)
-    left = zero + options.polish
+    polished = _error(measures) < POLISHED * options.relaxation
+    left = jnp.where(polished, 0, zero + options.polish)
     return _Iterate(w, measures, iterations, iterations, zero, easing, none, path, left)
 
 

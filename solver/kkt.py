@@ -32,6 +32,7 @@ from silico_py.solver.problem import (
 )
 
 ACCURACY = 1e-6  # of Newton directions, relative; the next step makes up for the rest
+VISIBLE = 100.0  # products over the rounding beside them
 PROXIMAL = 3.0  # growth of the node Jacobian at full easing: shorter moves of the nodes
 
 
@@ -79,14 +80,28 @@ def size(w: Variables) -> int:
     return w.y.size + sum(cell.x.size for cell in w.cells)
 
 
-def factorize(problem: Problem, w: Variables, easing: Float[Array, ""]) -> Factor:
-    """Differentiate at `w`, eliminate slacks and duals, factorise the rest."""
+def factorize(
+    problem: Problem,
+    w: Variables,
+    easing: Float[Array, ""],
+    product: Float[Array, ""] | None = None,
+) -> Factor:
+    """Differentiate at `w`, eliminate slacks and duals, factorise the rest.
+
+    Args:
+        problem: the problem.
+        w: any interior point.
+        easing: see `CellGroup`.
+        product: all of them where `w` is known to be on the central path.
+    """
+    delta = _regularization(w.y.dtype, product)
     node_jacobian = jax.vmap(jax.jacfwd(problem.node_residual))(w.y, problem.node_data)
     node_jacobian = (1 + PROXIMAL * easing) * node_jacobian
     cells, reduced = [], []
     for group, cell in zip(problem.groups, w.cells, strict=True):
         jacobian = group.derivative(w.y, cell, easing)
-        part = outlined(_condense, group.cone, group.split, axes=0)(jacobian, cell)
+        condense = outlined(_condense, group.cone, group.split, axes=(0, 0, None))
+        part = condense(jacobian, cell, delta)
         reduced.append(part.to_v - matmul(part.to_dual, part.dual_map))
         cells.append(part)
     nodes = [group.nodes for group in problem.groups]
@@ -113,6 +128,14 @@ def system(problem: Problem, factor: Factor) -> tuple[Callable, Callable]:
     return partial(_apply, problem, factor), partial(_solve_regularized, problem, factor)
 
 
+def transposed_system(problem: Problem, factor: Factor) -> tuple[Callable, Callable]:
+    """Both of them transposed."""
+    return (
+        partial(_apply_transposed, problem, factor),
+        partial(_solve_regularized_transposed, problem, factor),
+    )
+
+
 def _apply(problem: Problem, factor: Factor, vector: SystemVector) -> SystemVector:
     """The exact Newton matrix times `vector`."""
     nodes = matmul(factor.node_jacobian, vector.nodes)
@@ -124,6 +147,21 @@ def _apply(problem: Problem, factor: Factor, vector: SystemVector) -> SystemVect
         slack = _slack_direction(f, v, d.product)
         product = _product(group.cone, f.dual, slack) + _product(group.cone, f.slack, d.product)
         cells.append(CellVector(local, product))
+    return SystemVector(nodes, tuple(cells))
+
+
+def _apply_transposed(problem: Problem, factor: Factor, vector: SystemVector) -> SystemVector:
+    """The exact Newton matrix, transposed, times `vector`; products L are symmetric."""
+    nodes = matmul(_transpose(factor.node_jacobian), vector.nodes)
+    cells = []
+    for group, f, u in zip(problem.groups, factor.cells, vector.cells, strict=True):
+        rows = _cell_directions(group, vector.nodes, u.local)
+        slack = _product(group.cone, f.dual, u.product)
+        v = matmul(_transpose(f.to_v), rows) + matmul(_transpose(f.slack_to_v), slack)
+        forces, local = _split(group, nodes, v)
+        nodes = nodes + forces
+        dual = matmul(_transpose(f.to_dual), rows) + matmul(_transpose(f.slack_to_dual), slack)
+        cells.append(CellVector(local, dual + _product(group.cone, f.slack, u.product)))
     return SystemVector(nodes, tuple(cells))
 
 
@@ -179,10 +217,14 @@ def _split(
 
 
 def _condense(
-    cone: ProductCone, split: int, jacobian: CellJacobian, cell: CellVariables
+    cone: ProductCone,
+    split: int,
+    jacobian: CellJacobian,
+    cell: CellVariables,
+    regularization: Float[Array, ""],
 ) -> CondensedCell:
     (g_y, g_x, g_z), (h_y, h_x, h_z), (f_y, f_x, f_z) = jacobian
-    scaling = cone.scaling(cell.slack, cell.dual, _regularization(cell.dual.dtype))
+    scaling = cone.scaling(cell.slack, cell.dual, regularization)
     slack_to_v = jnp.concatenate([f_y, f_x], axis=-1)
     dual_map = scaling.apply(slack_to_v)
     if split < cone.dim:
@@ -212,6 +254,15 @@ def _dual_offset(cone: ProductCone, split: int, f: CondensedCell, product: Array
     return dual - scaling.apply(jnp.concatenate([jnp.zeros_like(dual[:split]), induced]))
 
 
+def _dual_offset_transposed(cone: ProductCone, split: int, f: CondensedCell, dual: Array) -> Array:
+    """The transposed map of `_dual_offset`."""
+    scaling = Scaling(cone, f.cone_maps).transposed
+    if split < cone.dim:
+        induced = matmul(f.slack_to_dual[split:, :split].T, scaling.apply(dual)[split:])
+        dual = jnp.concatenate([dual[:split] - induced, dual[split:]])
+    return scaling.divide(dual)
+
+
 def _solve_regularized(problem: Problem, factor: Factor, rhs: SystemVector) -> SystemVector:
     """One pass through the factorisation."""
     forces, rows, offsets = rhs.nodes, [], []
@@ -229,6 +280,29 @@ def _solve_regularized(problem: Problem, factor: Factor, rhs: SystemVector) -> S
     return SystemVector(y, tuple(cells))
 
 
+def _solve_regularized_transposed(
+    problem: Problem, factor: Factor, rhs: SystemVector
+) -> SystemVector:
+    """One pass through the factorisation, transposed: its steps in reverse order."""
+    nodes, rows = rhs.nodes, []
+    for group, f, r in zip(problem.groups, factor.cells, rhs.cells, strict=True):
+        force, local = _split(group, nodes, matmul(_transpose(f.dual_map), r.product))
+        nodes = nodes - force
+        rows.append(r.local - local)
+    groups = [g.nodes for g in problem.groups]
+    y, moves = condensed.solve_transposed(groups, factor.condensed, nodes, rows)
+    cells = []
+    for group, f, r, x in zip(problem.groups, factor.cells, rhs.cells, moves, strict=True):
+        dual = r.product - matmul(_transpose(f.to_dual), _cell_directions(group, y, x))
+        offset = outlined(_dual_offset_transposed, group.cone, group.split, axes=0)
+        cells.append(CellVector(x, offset(f, dual)))
+    return SystemVector(y, tuple(cells))
+
+
+def _transpose(matrices: Float[Array, "batch m k"]) -> Float[Array, "batch k m"]:
+    return matrices.swapaxes(1, 2)
+
+
 def _slack_direction(f: CondensedCell, v: Array, dual: Array) -> Array:
     return matmul(f.slack_to_v, v) + matmul(f.slack_to_dual, dual)
 
@@ -238,7 +312,12 @@ def _product(cone: ProductCone, point: Array, change: Array) -> Array:
     return cone.product(point[:, None], change.swapaxes(1, 2)).swapaxes(1, 2)
 
 
-def _regularization(dtype: jnp.dtype) -> float:
+def _regularization(dtype: jnp.dtype, product: Float[Array, ""] | None = None) -> Array:
     """6e-6 in float64: with 1.5e-8 the rounding hides a curvature of 1e-10, and half of the
-    dropped boxes fail at that relaxation. 1e-6 and 1e-5 do as well."""
-    return float(jnp.finfo(dtype).eps) ** (1 / 3)
+    dropped boxes fail at that relaxation. 1e-6 and 1e-5 do as well.
+
+    On the central path at a larger `product` less will do, and refinement takes fewer passes.
+    """
+    eps = float(jnp.finfo(dtype).eps)
+    most = jnp.asarray(eps ** (1 / 3), dtype)
+    return most if product is None else jnp.minimum(most, VISIBLE * eps / product)

@@ -76,6 +76,30 @@ def solve(
     return jax.lax.scan(backward, nothing, (share, found), reverse=True)[1]
 
 
+def solve_transposed(
+    factor: Factor, rhs: Float[Array, "levels size columns"]
+) -> Float[Array, "levels size columns"]:
+    """A^-T rhs."""
+    if len(rhs) == 1:
+        pivot = jax.tree.map(lambda v: v[0], factor.pivots)
+        return dense.solve_transposed(pivot, rhs[0])[None]
+
+    def forward(before: Array, level: tuple) -> tuple:
+        share, own = level
+        found = own - matmul(share.T, before)
+        return found, found
+
+    def backward(after: Array, level: tuple) -> tuple:
+        pivot, lower, own = level
+        found = dense.solve_transposed(pivot, own - matmul(lower.T, after))
+        return found, found
+
+    nothing = jnp.zeros_like(rhs[0])
+    share, lower = _padded(jnp.zeros_like(factor.lower[:1]), factor.share, factor.lower)
+    found: Array = jax.lax.scan(forward, nothing, (share, rhs))[1]
+    return jax.lax.scan(backward, nothing, (factor.pivots, lower, found), reverse=True)[1]
+
+
 def _padded(none: Array, lower: Array, upper: Array) -> tuple[Array, Array]:
     """One block for each level: the first has nothing before it, the last nothing after it."""
     return jnp.concatenate([none, lower]), jnp.concatenate([upper, none])

@@ -64,9 +64,9 @@ def system(pairs, n=15, seed=0):
     return nodes, own, added, rhs
 
 
-def solved(nodes, own, added, rhs):
+def solved(nodes, own, added, rhs, solve=condensed.solve):
     factor = condensed.factorize(nodes, jnp.asarray(own), [jnp.asarray(a) for a in added])
-    y, local = condensed.solve(nodes, factor, jnp.asarray(rhs[0]), list(map(jnp.asarray, rhs[1])))
+    y, local = solve(nodes, factor, jnp.asarray(rhs[0]), list(map(jnp.asarray, rhs[1])))
     return np.concatenate([np.asarray(v).reshape(-1, COLUMNS) for v in (y, *local)])
 
 
@@ -74,8 +74,11 @@ def solved(nodes, own, added, rhs):
 def test_agrees_with_a_dense_solve(name):
     nodes, own, added, rhs = system(GRAPHS[name])
     flat = np.concatenate([v.reshape(-1, COLUMNS) for v in (rhs[0], *rhs[1])])
-    expected = np.linalg.solve(dense_matrix(nodes, own, added), flat)
+    matrix = dense_matrix(nodes, own, added)
+    expected = np.linalg.solve(matrix, flat)
     np.testing.assert_allclose(solved(nodes, own, added, rhs), expected, rtol=1e-9, atol=1e-11)
+    found = solved(nodes, own, added, rhs, condensed.solve_transposed)
+    np.testing.assert_allclose(found, np.linalg.solve(matrix.T, flat), rtol=1e-9, atol=1e-11)
 
 
 @settings(max_examples=20, deadline=None)

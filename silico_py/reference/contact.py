@@ -13,7 +13,8 @@ from silico_py.reference.geometry import inner_radius
 from silico_py.reference.report import Condition, at_most
 from silico_py.reference.sets import degree
 
-CONIC_ERROR = 1e-8  # of a conic solver's optimum, which cannot be told from its exact value
+# Of a conic solver's optimum, which cannot be told from its exact value; of its size from 1 on.
+CONIC_ERROR = 1e-8
 
 
 class Contact(NamedTuple):
@@ -63,14 +64,15 @@ def collision_conditions(c: Contact, rho: float) -> dict[str, Condition]:
     """
     tolerance = rho / 10
     exact = solve_pair(c.a, c.b).alpha
-    room = (c.degree + 1) * rho * max(1.0, c.alpha)
+    scale = max(1.0, c.alpha)
+    room, blur = (c.degree + 1) * rho * scale, CONIC_ERROR * scale
     slender = max(_slenderness(side) for side in (c.a, c.b))
-    low = -tolerance * slender * max(1.0, c.alpha) - CONIC_ERROR
+    low = -tolerance * slender * scale - blur
     excess = max(_excess(side, c.point, c.alpha) for side in (c.a, c.b))
     proved = bound(c.a, c.b, c.normal)
     return {
         "point": at_most(excess, room + tolerance * slender + CONIC_ERROR, c.name),
-        "exact": Condition(c.alpha - exact, low, room + CONIC_ERROR, c.name),
+        "exact": Condition(c.alpha - exact, low, room + blur, c.name),
         "certificate": Condition(c.alpha - proved, low, room, c.name),
         "normal": at_most(_normal_error(c), tolerance + CONIC_ERROR, c.name),
     }
