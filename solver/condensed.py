@@ -108,12 +108,10 @@ def solve_transposed(
     for touched, cell, rows in zip(nodes, factor.cells, local, strict=True):
         own = own - _on_nodes(matmul(_transpose(cell.share), rows), touched, own)
     y = _by_levels(nodes, partial(levels.solve_transposed, factor.nodes), own)
-    moved = [
-        matmul(
-            _transpose(cell.inverse), rows - matmul(_transpose(cell.force), _of_cells(y, touched))
-        )
-        for touched, cell, rows in zip(nodes, factor.cells, local, strict=True)
-    ]
+    moved = []
+    for touched, cell, rows in zip(nodes, factor.cells, local, strict=True):
+        left = rows - matmul(_transpose(cell.force), _of_cells(y, touched))
+        moved.append(matmul(_transpose(cell.inverse), left))
     return y, moved
 
 
@@ -140,10 +138,8 @@ def _by_levels(
     flat, rows = own.reshape(-1, columns), rows_by_level(nodes, n, ny)
     if len(rows) == 1:
         return solve(flat[None])[0].reshape(own.shape)
-    by_level = solve(jnp.pad(flat, ((0, 1), (0, 0)))[rows])
-    return by_level.reshape(-1, columns)[np.argsort(rows.reshape(-1))[: len(flat)]].reshape(
-        own.shape
-    )
+    found = solve(jnp.pad(flat, ((0, 1), (0, 0)))[rows]).reshape(-1, columns)
+    return found[np.argsort(rows.reshape(-1))[: len(flat)]].reshape(own.shape)
 
 
 def rows_by_level(nodes: Nodes, n: int, ny: int) -> Int[np.ndarray, "levels size"]:
