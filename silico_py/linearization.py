@@ -205,21 +205,18 @@ def _by_inputs(
     problem: Problem, w: Variables, bodies: Inputs, formulation: Formulation
 ) -> Float[Array, "6n n 18"]:
     """Derivative of all y by the inputs of each body: minus F_w^-1 times that of the conditions."""
-    n, found = len(w.y), node_sensitivity(problem, w)
+    nodes, cells = node_sensitivity(problem, w)
+    n, size = len(nodes), nodes.shape[-1]
 
     def balance(body: Inputs, y: Array) -> Array:
         return jax.jacfwd(lambda u: problem.node_residual(y, body.changed(u)))(body.zero)
 
-    by_pose = jnp.zeros((n, w.y.size, 6), w.y.dtype)
-    for group, cell, own in zip(problem.groups, w.cells, found.cells, strict=True):
+    by_pose = jnp.zeros((n, size, 6), nodes.dtype)
+    for group, cell, weights in zip(problem.groups, w.cells, cells, strict=True):
         at = (group.gather(w.y), cell.x, cell.dual, group.inputs)
         rows = jnp.concatenate(jax.vmap(formulation.pose_derivative)(*at), axis=1)
-        slack = group.cone.product(cell.dual[:, None], own.product.swapaxes(1, 2))
-        forces = found.nodes[group.nodes].reshape(len(rows), -1, w.y.size)
-        weights = [forces.swapaxes(1, 2), own.local.swapaxes(1, 2), slack]
-        part = matmul(jnp.concatenate(weights, axis=2), rows)
-        part = part.reshape(len(rows), w.y.size, -1, 6).swapaxes(1, 2)
-        by_pose += accumulate(part.reshape(-1, w.y.size, 6), group.nodes.reshape(-1), n)
+        part = matmul(weights.mT, rows).reshape(len(rows), size, -1, 6).swapaxes(1, 2)
+        by_pose += accumulate(part.reshape(-1, size, 6), group.nodes.reshape(-1), n)
     poses = jax.vmap(Inputs.pose_derivative)(bodies)
-    by_balance = matmul(found.nodes.swapaxes(1, 2), jax.vmap(balance)(bodies, w.y))
+    by_balance = matmul(nodes.mT, jax.vmap(balance)(bodies, w.y))
     return -(by_balance + matmul(by_pose, poses)).swapaxes(0, 1)

@@ -92,10 +92,10 @@ def solve(
     """A^-1 times rows of the nodes and `(cells, nx, columns)` of each group, in the same parts."""
     alone = [matmul(cell.inverse, rows) for cell, rows in zip(factor.cells, local, strict=True)]
     for touched, cell, moves in zip(nodes, factor.cells, alone, strict=True):
-        own = own - _on_nodes(matmul(cell.force, moves), touched, own)
+        own = own - on_nodes(matmul(cell.force, moves), touched, own)
     y = _by_levels(nodes, partial(levels.solve, factor.nodes), own)
     moved = [
-        moves - matmul(cell.share, _of_cells(y, touched))
+        moves - matmul(cell.share, of_cells(y, touched))
         for touched, cell, moves in zip(nodes, factor.cells, alone, strict=True)
     ]
     return y, moved
@@ -106,26 +106,22 @@ def solve_transposed(
 ) -> tuple[Array, list[Array]]:
     """A^-T times the same: the steps of `solve` in reverse order, or rounding tells them apart."""
     for touched, cell, rows in zip(nodes, factor.cells, local, strict=True):
-        own = own - _on_nodes(matmul(_transpose(cell.share), rows), touched, own)
+        own = own - on_nodes(matmul(cell.share.mT, rows), touched, own)
     y = _by_levels(nodes, partial(levels.solve_transposed, factor.nodes), own)
     moved = []
     for touched, cell, rows in zip(nodes, factor.cells, local, strict=True):
-        left = rows - matmul(_transpose(cell.force), _of_cells(y, touched))
-        moved.append(matmul(_transpose(cell.inverse), left))
+        left = rows - matmul(cell.force.mT, of_cells(y, touched))
+        moved.append(matmul(cell.inverse.mT, left))
     return y, moved
 
 
-def _transpose(matrices: Float[Array, "batch m k"]) -> Float[Array, "batch k m"]:
-    return matrices.swapaxes(1, 2)
-
-
-def _of_cells(y: Float[Array, "nodes ny columns"], touched: np.ndarray) -> Array:
+def of_cells(y: Float[Array, "nodes ny columns"], touched: np.ndarray) -> Array:
     """The rows of each cell's own nodes."""
     m, arity = touched.shape
     return y[touched].reshape(m, arity * y.shape[1], y.shape[-1])
 
 
-def _on_nodes(rows: Float[Array, "cells own columns"], touched: np.ndarray, like: Array) -> Array:
+def on_nodes(rows: Float[Array, "cells own columns"], touched: np.ndarray, like: Array) -> Array:
     """The sum of what the cells add to each node."""
     return accumulate(rows.reshape(-1, *like.shape[1:]), touched.reshape(-1), len(like))
 

@@ -64,11 +64,16 @@ def _direction(
     return jax.tree.map(lambda v: v[..., 0], change)
 
 
-def node_sensitivity(problem: Problem, w: Variables) -> SystemVector:
-    """How the nodes' unknowns change with every right-hand side of the Newton system at a solution.
+def node_sensitivity(
+    problem: Problem, w: Variables
+) -> tuple[Float[Array, "nodes ny unknowns"], list[Float[Array, "cells rows unknowns"]]]:
+    """How the nodes' unknowns at a solution change with every row of the conditions.
 
-    Column k is row k of F_w^-1 for the flattened `w.y`. Slack rows are not part of it: their
-    changes belong to the complementarity products.
+    Column k is row k of F_w^-1 for the flattened `w.y`.
+
+    Returns:
+        For the rows of the nodes, and of each group for what its cells add: rows of the cell's
+        nodes, local and slack rows.
     """
     factor = kkt.factorize(problem, w, jnp.zeros((), w.y.dtype), mean_product(problem, w))
     columns = w.y.size
@@ -79,7 +84,8 @@ def node_sensitivity(problem: Problem, w: Variables) -> SystemVector:
     ]
     rhs = SystemVector(nodes, tuple(nothing))
     matrix, inverse = kkt.transposed_system(problem, factor)
-    return krylov.solve(matrix, inverse, rhs, _accuracy(w))
+    found = krylov.solve(matrix, inverse, rhs, _accuracy(w))
+    return found.nodes, kkt.row_weights(problem, w.cells, found)
 
 
 def _newton_inverse(problem: Problem, w: Variables, rhs: SystemVector) -> Variables:

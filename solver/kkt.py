@@ -21,7 +21,7 @@ from jaxtyping import Array, Float
 
 from silico_py.solver import condensed, krylov
 from silico_py.solver.cones import ProductCone, Scaling
-from silico_py.solver.dense import accumulate, matmul, outlined
+from silico_py.solver.dense import matmul, outlined
 from silico_py.solver.problem import (
     CellGroup,
     CellJacobian,
@@ -112,15 +112,10 @@ def directions(problem: Problem, factor: Factor, *targets: Conditions) -> list[V
     """For each target the change of `w` that changes the conditions by it, to first order."""
     columns: Conditions = jax.tree.map(lambda *parts: jnp.stack(parts, axis=-1), *targets)
     rhs = without_slack_rows(problem, factor.cells, columns)
-    found = with_slacks(problem, factor, solve(problem, factor, rhs, ACCURACY))
+    matrix, inverse = system(problem, factor)
+    found = with_slacks(problem, factor, krylov.solve(matrix, inverse, rhs, ACCURACY))
     changes = add_slack_rows(found, columns)
     return [jax.tree.map(lambda d, k=k: d[..., k], changes) for k in range(len(targets))]
-
-
-def solve(problem: Problem, factor: Factor, rhs: SystemVector, tolerance: float) -> SystemVector:
-    """The solution for each column."""
-    operator, approximate_inverse = system(problem, factor)
-    return krylov.solve(operator, approximate_inverse, rhs, tolerance)
 
 
 def system(problem: Problem, factor: Factor) -> tuple[Callable, Callable]:
@@ -152,15 +147,15 @@ def _apply(problem: Problem, factor: Factor, vector: SystemVector) -> SystemVect
 
 def _apply_transposed(problem: Problem, factor: Factor, vector: SystemVector) -> SystemVector:
     """The exact Newton matrix, transposed, times `vector`; products L are symmetric."""
-    nodes = matmul(_transpose(factor.node_jacobian), vector.nodes)
+    nodes = matmul(factor.node_jacobian.mT, vector.nodes)
     cells = []
     for group, f, u in zip(problem.groups, factor.cells, vector.cells, strict=True):
         rows = _cell_directions(group, vector.nodes, u.local)
         slack = _product(group.cone, f.dual, u.product)
-        v = matmul(_transpose(f.to_v), rows) + matmul(_transpose(f.slack_to_v), slack)
+        v = matmul(f.to_v.mT, rows) + matmul(f.slack_to_v.mT, slack)
         forces, local = _split(group, nodes, v)
         nodes = nodes + forces
-        dual = matmul(_transpose(f.to_dual), rows) + matmul(_transpose(f.slack_to_dual), slack)
+        dual = matmul(f.to_dual.mT, rows) + matmul(f.slack_to_dual.mT, slack)
         cells.append(CellVector(local, dual + _product(group.cone, f.slack, u.product)))
     return SystemVector(nodes, tuple(cells))
 
@@ -188,6 +183,23 @@ def without_slack_rows(
     return SystemVector(target.nodes, tuple(vectors))
 
 
+def row_weights(
+    problem: Problem, cells: Sequence[CellVariables], vector: SystemVector
+) -> list[Float[Array, "cells rows columns"]]:
+    """What a vector of the transposed system gives each row of a target, group by group: those of
+    the cell's nodes, local and slack rows. Transposes `without_slack_rows`."""
+    return [
+        jnp.concatenate(
+            [
+                _cell_directions(group, vector.nodes, own.local),
+                _product(group.cone, cell.dual, own.product),
+            ],
+            axis=1,
+        )
+        for group, cell, own in zip(problem.groups, cells, vector.cells, strict=True)
+    ]
+
+
 def add_slack_rows(change: Variables, target: Conditions) -> Variables:
     """`change` for linearised slacks, with what the slack rows of the target ask for."""
     cells = [
@@ -201,19 +213,15 @@ def _cell_directions(
     group: CellGroup, y: Float[Array, "nodes ny columns"], x: Float[Array, "cells nx columns"]
 ) -> Float[Array, "cells v columns"]:
     """v = (dy, dx) as each cell sees it."""
-    own = y[group.nodes]
-    return jnp.concatenate([own.reshape(len(own), -1, y.shape[-1]), x], axis=1)
+    return jnp.concatenate([condensed.of_cells(y, group.nodes), x], axis=1)
 
 
 def _split(
     group: CellGroup, nodes: Float[Array, "nodes ny columns"], rows: Float[Array, "cells v columns"]
 ) -> tuple[Array, Array]:
     """Rows of all cells: what falls on each node, and the cells' own rows."""
-    ny, columns = nodes.shape[1:]
-    count = group.nodes.size
-    own = group.nodes.shape[1] * ny
-    forces = rows[:, :own].reshape(count, ny, columns)
-    return accumulate(forces, group.nodes.reshape(-1), len(nodes)), rows[:, own:]
+    own = group.nodes.shape[1] * nodes.shape[1]
+    return condensed.on_nodes(rows[:, :own], group.nodes, nodes), rows[:, own:]
 
 
 def _condense(
@@ -286,21 +294,17 @@ def _solve_regularized_transposed(
     """One pass through the factorisation, transposed: its steps in reverse order."""
     nodes, rows = rhs.nodes, []
     for group, f, r in zip(problem.groups, factor.cells, rhs.cells, strict=True):
-        force, local = _split(group, nodes, matmul(_transpose(f.dual_map), r.product))
+        force, local = _split(group, nodes, matmul(f.dual_map.mT, r.product))
         nodes = nodes - force
         rows.append(r.local - local)
     groups = [g.nodes for g in problem.groups]
     y, moves = condensed.solve_transposed(groups, factor.condensed, nodes, rows)
     cells = []
     for group, f, r, x in zip(problem.groups, factor.cells, rhs.cells, moves, strict=True):
-        dual = r.product - matmul(_transpose(f.to_dual), _cell_directions(group, y, x))
+        dual = r.product - matmul(f.to_dual.mT, _cell_directions(group, y, x))
         offset = outlined(_dual_offset_transposed, group.cone, group.split, axes=0)
         cells.append(CellVector(x, offset(f, dual)))
     return SystemVector(y, tuple(cells))
-
-
-def _transpose(matrices: Float[Array, "batch m k"]) -> Float[Array, "batch k m"]:
-    return matrices.swapaxes(1, 2)
 
 
 def _slack_direction(f: CondensedCell, v: Array, dual: Array) -> Array:
@@ -309,7 +313,7 @@ def _slack_direction(f: CondensedCell, v: Array, dual: Array) -> Array:
 
 def _product(cone: ProductCone, point: Array, change: Array) -> Array:
     """L(point) change, columns last."""
-    return cone.product(point[:, None], change.swapaxes(1, 2)).swapaxes(1, 2)
+    return cone.product(point[:, None], change.mT).mT
 
 
 def _regularization(dtype: jnp.dtype, product: Float[Array, ""] | None = None) -> Array:
