@@ -62,7 +62,18 @@ def assemble(
         started.append(batch._replace(contacts=contacts))
     scale = jax.vmap(row_scale)(motions)
     start = jnp.zeros_like(scale)
-    return Problem(dynamics, motions, tuple(groups), scale), Variables(start, tuple(cells)), started
+    problem = Problem(dynamics, motions, tuple(groups), scale, homotopy=shorter)
+    return problem, Variables(start, tuple(cells)), started
+
+
+def shorter(data: Any, share: Float[Array, ""]) -> Any:
+    """The data of the same step with a share of its duration: the less moves, the less can hit."""
+
+    def shorten(part: Any) -> Any:
+        is_motion = isinstance(part, Motion)
+        return part._replace(timestep=share * part.timestep) if is_motion else part
+
+    return jax.tree.map(shorten, data, is_leaf=lambda part: isinstance(part, Motion))
 
 
 def contact_batches(

@@ -29,7 +29,7 @@ class SolverOptions:
         gradient_relaxation: rho of the solution at which the step is differentiated; larger is
             smoother. None takes `relaxation`.
         max_iterations: Newton steps allowed a step, further attempts included. About 10 are
-            usual, the papers allow 30, and most of the few steps that take more take 50.
+            usual, the papers allow 30, and most of the few steps that take more take 60.
         polish: Newton steps, at most, that take a converged step from rho / 10 to rounding;
             they are not counted in `info.iterations`. 0 is fastest.
         warm_start: whether `rollout` first tries each step from the solution of the one before.
@@ -47,7 +47,7 @@ class SolverOptions:
 
     relaxation: float | Array = 1e-6
     gradient_relaxation: float | Array | None = None
-    max_iterations: int = static(100)
+    max_iterations: int = static(200)
     polish: int = static(3)
     warm_start: bool = static(True)
     method: str = static("single-level")

@@ -137,6 +137,8 @@ class Problem:
         groups: the cells.
         node_scale: `(nodes, ny)`; node rows are divided by it where residuals are measured.
         monotone: whether it is one (convex programs are): its central path then has no folds.
+        homotopy: optional `(data, share) -> data`, with `data` as the property, parameters of a
+            family of problems that leads from an easy one (share near 0) to this one (share 1).
     """
 
     node_residual: Callable[[Array, Any], Array]
@@ -144,6 +146,7 @@ class Problem:
     groups: tuple[CellGroup, ...]
     node_scale: Float[Array, "nodes ny"]
     monotone: bool = False
+    homotopy: Callable[[tuple, Array], tuple] | None = None
 
     @property
     def data(self) -> tuple:
@@ -156,6 +159,12 @@ class Problem:
             g if g.ease is None else replace(g, data=g.ease(g.data, easing)) for g in self.groups
         )
         return replace(self, groups=tuple(groups))
+
+    def member(self, share: Float[Array, ""]) -> Problem:
+        """The problem at a share of its homotopy."""
+        if self.homotopy is None:
+            return self
+        return self.with_data(self.homotopy(self.data, share))
 
     def prepared(self, y: Float[Array, "nodes ny"]) -> Problem:
         """With the memos of this point, unless there are some."""

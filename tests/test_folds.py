@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import silico_py as sp
+from silico_py import reference
 
 # A cone about to hit the floor, thrown at random; (position, orientation, velocity, spin).
 FOLDED = np.array(
@@ -87,3 +88,26 @@ def test_faces_that_share_a_load_slide_at_tight_relaxations(relaxation):
     np.testing.assert_allclose(force[2], weight, rtol=1e4 * relaxation)
     # Nearly 0.2 of it: each point of a turning body slides in its own direction.
     np.testing.assert_allclose(np.linalg.norm(force[:2]), 0.2 * weight, rtol=0.01)
+
+
+@pytest.mark.parametrize("frequency", [10, 15])
+def test_a_step_longer_than_many_bodies(frequency):
+    """A cube of 1 cm thrown onto another one: free fall would take it ten cubes far in a step."""
+    cube = sp.Box(3 * (0.005,))
+    bodies = [sp.Body("upper", cube, mass=1e-3), sp.Body("lower", cube, mass=1e-3)]
+    scene = sp.Scene(bodies, [sp.scenes.floor()], friction=0.5, timestep=1 / frequency)
+    state = scene.state(
+        position=[[0.002, 0.001, 0.03], [0, 0, 0.005]],
+        orientation=[[0.8, 0.2, 0.4, 0.4], [1, 0, 0, 0]],
+        velocity=[[0.1, -0.2, 0.1], [0, 0, 0]],
+        angular_velocity=[[2, 1, -3], [0, 0, 0]],
+    )
+    step, options = jax.jit(sp.step), sp.SolverOptions(relaxation=1e-6)
+    for _ in range(4):
+        following, info = step(scene, state, None, options)
+        assert info.converged, info.iterations
+        report = reference.check_step(scene, state, None, following, info, options)
+        assert report.ok, report.failed
+        state = following
+    np.testing.assert_allclose(state.velocity, 0, atol=0.01)
+    assert np.all(state.position[:, 2] < 0.03)

@@ -1,0 +1,205 @@
+"""The search for a solution: one attempt after another.
+
+A guess, such as the solution of a neighbouring problem, is tried first: pushed back to the
+central path, the further the less it solves, and given up at the first sign of trouble. Then an
+attempt sets out from the start, and another one that is eased from the beginning.
+
+What neither solves is approached along a family of problems that leads to it, if there is one (see
+`Problem.homotopy`): a member that is easy enough is solved from the start, and its solution is the
+guess for a member further on, at twice the distance after every success and half of it after every
+failure.
+
+Source: Allgower and Georg, Numerical Continuation Methods, 1990, chapter 2 (embedding).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from silico_py.solver import dense, kkt
+from silico_py.solver.fusion import fused
+from silico_py.solver.interior_point import Attempt, Iterate, Options, begin, is_done, walk
+from silico_py.solver.problem import Problem, Variables
+from silico_py.solver.status import Status
+
+LONGEST = 35  # steps of an attempt
+LONGEST_GUESS = 7  # of one that sets out from a guess
+FAR_GUESS = 0.5  # residual of a guess that is not worth a step
+GUESS_PRODUCT = 0.1  # of a guess pushed back, in the larger of r^2 and min(r, sqrt(rho))
+FIRST_REACH = 0.5  # share of the first member of the homotopy
+
+# Stages. The first two need a guess; PART solves a member of the homotopy from the start, the last
+# two look at a member further on and solve it from the solution of the one before.
+LOOK, GUESSED, COLD, EASED, PART, LOOK_ON, GO_ON = range(7)
+EASINGS = (0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)
+LONGESTS = (0, LONGEST_GUESS, LONGEST, LONGEST, LONGEST, 0, LONGEST)
+
+
+class Guess(NamedTuple):
+    """A point that may be close to the solution, such as that of a neighbouring problem.
+
+    It need not be interior. One that is not `usable` is ignored.
+    """
+
+    variables: Variables
+    usable: Bool[Array, ""]
+
+
+class Solution(NamedTuple):
+    """Result of `solve`."""
+
+    variables: Variables
+    status: Int[Array, ""]
+    iterations: Int[Array, ""]
+    residual: Float[Array, ""]
+    complementarity: Float[Array, ""]
+
+    @property
+    def converged(self) -> Bool[Array, ""]:
+        """Whether both tolerances are met."""
+        return self.status == Status.CONVERGED
+
+
+class _Search(NamedTuple):
+    stage: Int[Array, ""]  # of the next attempt
+    share: Float[Array, ""]  # of the homotopy that it is to solve
+    last: Iterate  # of the attempt before
+    tried: Float[Array, ""]  # share of that
+    base: Variables  # the guess, or the solution of the last member solved
+    solved: Float[Array, ""]  # share of that member, 0 before
+    reach: Float[Array, ""]  # from there to the next one
+
+
+def solve(
+    problem: Problem, start: Variables, options: Options, guess: Guess | None = None
+) -> Solution:
+    """Find the point of the central path at `options.relaxation`.
+
+    Args:
+        problem: the problem.
+        start: an interior point, also for all members of the problem's homotopy.
+        options: where to stop.
+        guess: is tried first, unless the problem is monotone.
+    """
+
+    def search(data: tuple, *args: Any) -> Solution:
+        return _search(problem.with_data(data), *args)
+
+    return fused_if_small(search, problem, start)(problem.data, start, options, guess)
+
+
+def fused_if_small(function: Callable, problem: Problem, w: Variables) -> Callable:
+    """`function`, as one kernel if that is worth it for this problem with variables `w`."""
+    fusible = all(group.fusible for group in problem.groups)
+    return fused(function) if fusible and kkt.size(w) <= dense.LARGEST_SYSTEM else function
+
+
+def _search(
+    problem: Problem, start: Variables, options: Options, guess: Guess | None = None
+) -> Solution:
+    if problem.monotone:
+        how = _attempt(problem, jnp.asarray(COLD))
+        it = begin(problem, start, jnp.zeros((), int), how, options)
+        return _solution(walk(problem, it, how, options), options)
+
+    def attempt(s: _Search) -> _Search:
+        member, how = problem.member(s.share), _attempt(problem, s.stage)
+        w = _departure(problem, s, start, options)
+        it = begin(member, w, s.last.iterations, how, options)
+        return _next(s, walk(member, it, how, options), options)
+
+    first = _first(problem, start, options, guess)
+    unfinished = partial(_unfinished, problem, options=options)
+    return _solution(jax.lax.while_loop(unfinished, attempt, first).last, options)
+
+
+def _first(problem: Problem, start: Variables, options: Options, guess: Guess | None) -> _Search:
+    """Before all attempts."""
+    stage = jnp.asarray(COLD) if guess is None else jnp.where(guess.usable, LOOK, COLD)
+    shapes = jax.eval_shape(
+        lambda: begin(problem, start, jnp.zeros((), int), _attempt(problem, stage), options)
+    )
+    nothing = jax.tree.map(lambda v: jnp.zeros(v.shape, v.dtype), shapes)
+    base = start if guess is None else guess.variables
+    one = jnp.ones((), start.y.dtype)
+    return _Search(stage, one, nothing, one, base, 0 * one, FIRST_REACH * one)
+
+
+def _attempt(problem: Problem, stage: Array) -> Attempt:
+    """How to walk at a stage."""
+    easing, longest = jnp.array(EASINGS)[stage], jnp.array(LONGESTS)[stage]
+    final = COLD if problem.monotone else EASED
+    endless = (stage == final) & (problem.homotopy is None)
+    return Attempt(easing, longest, timid=stage == GUESSED, endless=endless)
+
+
+def _departure(problem: Problem, s: _Search, start: Variables, options: Options) -> Variables:
+    """Where the next attempt sets out."""
+    residual, rho = s.last.measures.residual, options.relaxation
+    # More than rho, so that what leaves is never done.
+    wanted = jnp.maximum(residual**2, jnp.minimum(residual, jnp.sqrt(rho)))
+    product = jnp.clip(GUESS_PRODUCT * wanted, 2 * rho, 1)
+    cells = []
+    for group, cell in zip(problem.groups, s.base.cells, strict=True):
+        slack, dual = group.cone.central_pair(cell.slack - cell.dual, product)
+        cells.append(cell._replace(slack=slack, dual=dual))
+    pushed, stage = s.base._replace(cells=tuple(cells)), s.stage
+    looks = (stage == LOOK) | (stage == LOOK_ON)
+    leaves = (stage == GUESSED) | (stage == GO_ON)
+    return _where(looks, s.base, _where(leaves, pushed, start))
+
+
+def _unfinished(problem: Problem, s: _Search, options: Options) -> Bool[Array, ""]:
+    done = is_done(s.last, options)
+    accepted = (s.stage == GUESSED) & done & options.accept
+    untried = (s.last.iterations == 0) & (s.stage <= COLD) & ~accepted
+    left = s.last.iterations < options.max_iterations
+    if problem.homotopy is None:
+        left &= s.stage <= EASED
+    # What ends with another member of the family is judged by the problem itself.
+    return untried | (s.tried < 1) | (left & ~done)
+
+
+def _next(s: _Search, it: Iterate, options: Options) -> _Search:
+    """What follows after the attempt of `s` ended at `it`."""
+    stage, done = s.stage, is_done(it, options)
+    out = it.iterations >= options.max_iterations
+    far = (stage == LOOK) & ~(it.measures.residual < FAR_GUESS)
+    early, looked = stage < EASED, stage == LOOK_ON
+    success = done & (s.share < 1) & ~looked
+    solved = jnp.where(success, s.share, s.solved)
+    grown = jnp.where(success, 2 * s.reach, s.reach / 2)
+    reach = jnp.where(early | looked | (stage == EASED), s.reach, grown)
+    further = jnp.where(solved > 0, LOOK_ON, PART)
+    following = jnp.where(far, COLD, jnp.where(early | looked, stage + 1, further))
+    share = jnp.where(early | out, 1, jnp.where(looked, s.share, jnp.minimum(1, solved + reach)))
+    return _Search(
+        stage=jnp.where(out, LOOK_ON, following),
+        share=share.astype(s.share.dtype),
+        last=it,
+        tried=s.share,
+        base=_where(success | (out & (solved == 0)), it.w, s.base),
+        solved=solved,
+        reach=reach,
+    )
+
+
+def _solution(last: Iterate, options: Options) -> Solution:
+    m = last.measures
+    finite = jnp.isfinite(m.residual) & jnp.isfinite(m.complementarity)
+    status = jnp.select(
+        [is_done(last, options), ~finite, last.stalled],
+        [Status.CONVERGED, Status.NOT_FINITE, Status.STALLED],
+        Status.MAX_ITERATIONS,
+    )
+    return Solution(last.w, status, last.iterations, m.residual, m.complementarity)
+
+
+def _where(condition: Bool[Array, ""], first: tuple, second: tuple) -> tuple:
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), first, second)
