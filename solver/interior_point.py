@@ -17,18 +17,23 @@ Where a problem is not monotone its central path folds, and Newton steps shrink 
 before a fold. Each iterate therefore carries an easing, from 0 (the problem itself) to 1 (a
 tamer relative that the cells offer, see `CellGroup`): a short step sets it to 1, every other
 step halves it until the problem itself is back. Where that stalls, the attempt is over; `search`
-says what comes next.
+says what comes next. One kind of attempt follows a path (see `path`) from the start until that
+has turned and Newton's method takes a long step again.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from silico_py.solver import kkt
+from silico_py.solver import path as paths
+from silico_py.solver.path import Path
 from silico_py.solver.problem import (
     Conditions,
     Problem,
@@ -59,6 +64,7 @@ LEAST_EASING = 0.05  # below it the problem itself is solved
 FLOOR = 0.5  # least centring target at full easing, in residuals
 LONGER = 1.5  # times as many where it is close to a solution
 NO_FOLD = 1e-4  # error that is close to a solution: below it a short step is no fold
+LEAST_REACH = 1e-8  # of a step along a path
 POLISHED = 1e-8  # error, in relaxations, that polishing is content with
 
 
@@ -68,12 +74,14 @@ class Attempt(NamedTuple):
     Attributes:
         easing: of the first step.
         longest: number of steps.
+        follow: whether to follow a path until it has turned.
         timid: whether it gives up where easing would begin.
         endless: whether it never gives up.
     """
 
     easing: Float[Array, ""]
     longest: Int[Array, ""]
+    follow: Bool[Array, ""]
     timid: Bool[Array, ""]
     endless: Bool[Array, ""]
 
@@ -119,12 +127,21 @@ class Iterate(NamedTuple):
     begun: Int[Array, ""]  # iteration at which this attempt set out
     short_steps: Int[Array, ""]
     easing: Float[Array, ""]
+    path: Path
     polishing: Int[Array, ""]  # steps left once the tolerances are met
 
     @property
     def stalled(self) -> Bool[Array, ""]:
         """Whether steps have become too short."""
         return self.short_steps >= PATIENCE
+
+
+class _Step(NamedTuple):
+    """A step of Newton's method or along a path."""
+
+    change: Variables
+    length: Float[Array, ""]  # of its first trial, as a multiple of `change`
+    along: paths.Step
 
 
 def begin(
@@ -135,7 +152,16 @@ def begin(
     measures = _measure(problem.eased(easing), w, options)
     polished = _error(measures) < POLISHED * options.relaxation
     left = jnp.where(polished, 0, zero + options.polish)
-    return Iterate(w, measures, iterations, iterations, zero, easing, left)
+    path = _path(problem, w, measures, how.follow, options)
+    return Iterate(w, measures, iterations, iterations, zero, easing, path, left)
+
+
+def _path(problem: Problem, w: Variables, m: Measures, wanted: Array, options: Options) -> Path:
+    """The path from here, if wanted."""
+    if problem.monotone:
+        return paths.inactive(w, m.conditions)
+    begin = partial(paths.begin, problem, w, m.conditions, options.relaxation)
+    return jax.lax.cond(wanted, begin, partial(paths.inactive, w, m.conditions))
 
 
 def walk(problem: Problem, it: Iterate, how: Attempt, options: Options) -> Iterate:
@@ -146,6 +172,8 @@ def walk(problem: Problem, it: Iterate, how: Attempt, options: Options) -> Itera
         longest = how.longest * jnp.where(close, LONGER, 1)
         hopeless = it.stalled | (it.iterations - it.begun >= longest)
         hopeless |= how.timid & (it.easing > 0)
+        lost = (it.path.reach < LEAST_REACH) | (it.path.share > paths.ASTRAY)
+        hopeless |= it.path.active & lost
         searching = (it.iterations < options.max_iterations) & (how.endless | ~hopeless)
         return jnp.where(is_done(it, options), it.polishing > 0, searching)
 
@@ -167,10 +195,12 @@ def _polished(old: Iterate, new: Iterate, options: Options) -> Iterate:
 
 def _advance(problem: Problem, it: Iterate, options: Options) -> Iterate:
     """One iteration: factorise, find a step, shorten it."""
+    it = it._replace(path=it.path._replace(active=it.path.active & ~is_done(it, options)))
     eased = problem.eased(it.easing).with_memos(it.measures.memos)
-    step, length = _newton_step(eased, kkt.factorize(eased, it.w, it.easing), it, options)
-    easing, short = _difficulty(it, length, options)
-    w, measures = _accept(problem.eased(easing), it, step, length, options)
+    step = _step(eased, kkt.factorize(eased, it.w, it.easing), it, options)
+    easing, short = _difficulty(it, step.length, options)
+    w, measures, fraction = _accept(problem.eased(easing), it, step, options)
+    followed = partial(_followed, it.path, step.along, fraction)
     finite = jnp.isfinite(measures.residual) & jnp.isfinite(measures.complementarity)
     return it._replace(
         w=_where(finite, w, it.w),
@@ -178,14 +208,16 @@ def _advance(problem: Problem, it: Iterate, options: Options) -> Iterate:
         iterations=it.iterations + 1,
         short_steps=short,
         easing=jnp.where(finite, easing, it.easing),
+        path=_by_mode(problem, it.path, followed, lambda: it.path),
     )
 
 
 def _difficulty(it: Iterate, length: Array, options: Options) -> tuple[Array, Array]:
     """What a step of this length makes of easing and short steps."""
-    short = jnp.where(length < STALLED_STEP, it.short_steps + 1, 0)
+    walking = ~it.path.active
+    short = jnp.where((length < STALLED_STEP) & walking, it.short_steps + 1, 0)
     # Close to a solution short steps are no fold, and easing would lead away from it.
-    fold = (length < SHORT_STEP) & ((_error(it.measures) > NO_FOLD) | (it.easing > 0))
+    fold = (length < SHORT_STEP) & ((_error(it.measures) > NO_FOLD) | (it.easing > 0)) & walking
     easing = jnp.where(fold, 1, DECAY * it.easing)
     last = it.iterations + 1 >= options.max_iterations  # which is judged by the problem itself
     gone = (easing < LEAST_EASING) | _solved(it, options) | last
@@ -194,13 +226,49 @@ def _difficulty(it: Iterate, length: Array, options: Options) -> tuple[Array, Ar
     return easing, jnp.where(jnp.isfinite(length), short, PATIENCE)
 
 
+def _step(problem: Problem, factor: kkt.Factor, it: Iterate, options: Options) -> _Step:
+    """Of Newton's method, or along the path if one is followed."""
+    c, path, rho = it.measures.conditions, it.path, options.relaxation
+    target, other = _by_mode(
+        problem,
+        path,
+        lambda: (paths.missing(problem, c, path, rho), path.anchor),
+        lambda: (remainder(problem, c, rho), excess(problem, it.w, c, rho, _central(it))),
+    )
+    first, second = kkt.directions(problem, factor, _negative(target), other)
+
+    def follow() -> _Step:
+        step = paths.predict(problem, it.w, path, first, second)
+        return _Step(step.change, jnp.ones_like(rho), step)
+
+    def newton() -> _Step:
+        return _newton_step(problem, factor, it, first, second, options)
+
+    return _by_mode(problem, path, follow, newton)
+
+
+def _by_mode(problem: Problem, path: Path, follow: Callable, newton: Callable) -> Any:
+    """`follow()` where a path is followed, else `newton()`; monotone problems follow none."""
+    return newton() if problem.monotone else jax.lax.cond(path.active, follow, newton)
+
+
+def _followed(path: Path, step: paths.Step, fraction: Array) -> Path:
+    """The path after a step, left where it has ended or Newton's method gets on."""
+    path = paths.shortened(path, step, fraction)
+    straight = (step.slope < 0) & (BOUNDARY * step.straight >= paths.STRAIGHT)
+    return path._replace(active=(path.share > 0) & ~(straight & path.turned))
+
+
 def _newton_step(
-    problem: Problem, factor: kkt.Factor, it: Iterate, options: Options
-) -> tuple[Variables, Float[Array, ""]]:
+    problem: Problem,
+    factor: kkt.Factor,
+    it: Iterate,
+    affine: Variables,
+    centring: Variables,
+    options: Options,
+) -> _Step:
     """Towards a lower target, corrected to second order where that does not shorten the step."""
     w, c, rho = it.w, it.measures.conditions, options.relaxation
-    sides = remainder(problem, c, rho), excess(problem, w, c, rho, _central(it))
-    affine, centring = kkt.directions(problem, factor, _negative(sides[0]), sides[1])
     off = product_norm(_second_order(problem, c, affine))
     curvature = off / jnp.maximum(mean_product(problem, w), rho)
     step = _move(affine, centring, _share(problem, it, affine, curvature, rho))
@@ -217,7 +285,12 @@ def _newton_step(
     wanted = (BOUNDARY * longest < 1) | (curvature > NEGLIGIBLE)
     wanted &= _error(it.measures) < NEAR
     step, longest = jax.lax.cond(wanted, correct, lambda: (step, longest))
-    return step, jnp.minimum(1, BOUNDARY * longest)
+    return _Step(step, jnp.minimum(1, BOUNDARY * longest), _nowhere(w, longest))
+
+
+def _nowhere(w: Variables, like: Array) -> paths.Step:
+    zero, still = jnp.zeros_like(like), jax.tree.map(jnp.zeros_like, w)
+    return paths.Step(still, zero, zero, still, zero, zero)
 
 
 def _share(
@@ -250,24 +323,37 @@ def _central(it: Iterate) -> Bool[Array, ""]:
 
 
 def _accept(
-    problem: Problem, it: Iterate, step: Variables, length: Array, options: Options
-) -> tuple[Variables, Measures]:
-    """Halve the step until it lowers residual or complementarity."""
+    problem: Problem, it: Iterate, step: _Step, options: Options
+) -> tuple[Variables, Measures, Float[Array, ""]]:
+    """Halve the step until it is good enough.
 
-    def good(m: Measures) -> Bool[Array, ""]:
+    Newton's method has to lower residual or complementarity, a step along a path has to end
+    close to it.
+    """
+    rho = options.relaxation
+
+    def lower(m: Measures) -> Bool[Array, ""]:
         less = m.complementarity < it.measures.complementarity
         return less | (m.residual < it.measures.residual)
 
+    def close(m: Measures, fraction: Array) -> Bool[Array, ""]:
+        before = paths.distance(problem, it.measures.conditions, it.path, rho)
+        path = paths.shortened(it.path, step.along, fraction)
+        return paths.is_close(paths.distance(problem, m.conditions, path, rho), path, before)
+
+    def good(m: Measures, fraction: Array) -> Bool[Array, ""]:
+        return _by_mode(problem, it.path, lambda: close(m, fraction), lambda: lower(m))
+
     def unfinished(carry: tuple) -> Bool[Array, ""]:
-        k, _, measures = carry
-        return (k == 0) | (~good(measures) & (k < HALVINGS))
+        k, _, measures, fraction = carry
+        return (k == 0) | (~good(measures, fraction) & (k < HALVINGS))
 
     def shorten(carry: tuple) -> tuple:
-        k = carry[0]
-        w = _move(it.w, step, length * 0.5 ** k.astype(length.dtype))
-        return k + 1, w, _measure(problem, w, options)
+        k, fraction = carry[0], 0.5 ** carry[0].astype(rho.dtype)
+        w = _move(it.w, step.change, step.length * fraction)
+        return k + 1, w, _measure(problem, w, options), fraction
 
-    start = (jnp.zeros((), int), it.w, it.measures)
+    start = (jnp.zeros((), int), it.w, it.measures, jnp.ones_like(rho))
     return jax.lax.while_loop(unfinished, shorten, start)[1:]
 
 

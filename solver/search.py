@@ -2,9 +2,10 @@
 
 A guess, such as the solution of a neighbouring problem, is tried first: pushed back to the
 central path, the further the less it solves, and given up at the first sign of trouble. Then an
-attempt sets out from the start, and another one that is eased from the beginning.
+attempt sets out from the start, another one that is eased from the beginning, and one that follows
+the path from the start around its folds.
 
-What neither solves is approached along a family of problems that leads to it, if there is one (see
+What none of them solves is approached along a family of problems that leads to it, if there is one (see
 `Problem.homotopy`): a member that is easy enough is solved from the start, and its solution is the
 guess for a member further on, at twice the distance after every success and half of it after every
 failure.
@@ -36,9 +37,8 @@ FIRST_REACH = 0.5  # share of the first member of the homotopy
 
 # Stages. The first two need a guess; PART solves a member of the homotopy from the start, the last
 # two look at a member further on and solve it from the solution of the one before.
-LOOK, GUESSED, COLD, EASED, PART, LOOK_ON, GO_ON = range(7)
-EASINGS = (0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)
-LONGESTS = (0, LONGEST_GUESS, LONGEST, LONGEST, LONGEST, 0, LONGEST)
+LOOK, GUESSED, COLD, EASED, FOLLOW, PART, LOOK_ON, GO_ON = range(8)
+LONGESTS = (0, LONGEST_GUESS, LONGEST, LONGEST, LONGEST, LONGEST, 0, LONGEST)
 
 
 class Guess(NamedTuple):
@@ -132,11 +132,16 @@ def _first(problem: Problem, start: Variables, options: Options, guess: Guess | 
 
 
 def _attempt(problem: Problem, stage: Array) -> Attempt:
-    """How to walk at a stage."""
-    easing, longest = jnp.array(EASINGS)[stage], jnp.array(LONGESTS)[stage]
-    final = COLD if problem.monotone else EASED
-    endless = (stage == final) & (problem.homotopy is None)
-    return Attempt(easing, longest, timid=stage == GUESSED, endless=endless)
+    """How to walk at a stage; where there is no family the last attempt never gives up."""
+    alone = problem.homotopy is None
+    final = COLD if problem.monotone else PART
+    return Attempt(
+        easing=((stage == EASED) | (stage == PART) & alone).astype(float),
+        longest=jnp.array(LONGESTS)[stage],
+        follow=stage == FOLLOW,
+        timid=stage == GUESSED,
+        endless=(stage == final) & alone,
+    )
 
 
 def _departure(problem: Problem, s: _Search, start: Variables, options: Options) -> Variables:
@@ -161,7 +166,7 @@ def _unfinished(problem: Problem, s: _Search, options: Options) -> Bool[Array, "
     untried = (s.last.iterations == 0) & (s.stage <= COLD) & ~accepted
     left = s.last.iterations < options.max_iterations
     if problem.homotopy is None:
-        left &= s.stage <= EASED
+        left &= s.stage <= PART
     # What ends with another member of the family is judged by the problem itself.
     return untried | (s.tried < 1) | (left & ~done)
 
@@ -171,11 +176,11 @@ def _next(s: _Search, it: Iterate, options: Options) -> _Search:
     stage, done = s.stage, is_done(it, options)
     out = it.iterations >= options.max_iterations
     far = (stage == LOOK) & ~(it.measures.residual < FAR_GUESS)
-    early, looked = stage < EASED, stage == LOOK_ON
+    early, looked = stage < FOLLOW, stage == LOOK_ON
     success = done & (s.share < 1) & ~looked
     solved = jnp.where(success, s.share, s.solved)
-    grown = jnp.where(success, 2 * s.reach, s.reach / 2)
-    reach = jnp.where(early | looked | (stage == EASED), s.reach, grown)
+    after = jnp.where(success, 2 * s.reach, (s.share - s.solved) / 2)
+    reach = jnp.where(looked | (stage <= FOLLOW), s.reach, after)
     further = jnp.where(solved > 0, LOOK_ON, PART)
     following = jnp.where(far, COLD, jnp.where(early | looked, stage + 1, further))
     share = jnp.where(early | out, 1, jnp.where(looked, s.share, jnp.minimum(1, solved + reach)))

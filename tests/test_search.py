@@ -57,7 +57,7 @@ def root_of(constant):
 @pytest.mark.parametrize("constant", [2.5, 3.0, 6.0])
 @pytest.mark.parametrize("start", [2.0, 2.5, 3.0])
 def test_family_leads_to_a_root_behind_a_minimum(constant, start, monkeypatch):
-    monkeypatch.setattr(search, "LONGESTS", (0, 0, 0, 0, 10, 0, 10))  # nothing else may
+    monkeypatch.setattr(search, "LONGESTS", (0, 0, 0, 0, 0, 10, 0, 10))  # nothing else may
     problem = folded(constant)
     found = solve(problem, start_at(start), Options(RHO, RHO / 10, 300, 3))
     assert bool(found.converged), found.iterations

@@ -1,0 +1,179 @@
+"""Following the solutions of a family of problems around the folds of its path.
+
+An iterate that solves nothing yet solves the problem H(w, t) = F(w) - rho e - t A = 0 at t = 1,
+with A what the conditions F miss there. Its solutions form a path that leads to the problem
+itself, t = 0. Where the path turns back, Newton's method with t prescribed must fail: the
+matrix F_w is singular. Followed by its length, with t one more unknown, the path is smooth.
+Two solves with F_w give its tangent and the way back to it.
+
+The products of A are moved to a multiple of e cone by cone, so that the path keeps away from the
+boundary of the cones; the iterate then is close to the path, not on it.
+
+Source: Allgower and Georg, Numerical Continuation Methods, 1990 (pseudo-arclength continuation).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from silico_py.solver.problem import (
+    Conditions,
+    Problem,
+    Variables,
+    boundary_step,
+    identity,
+    mean_product,
+    product_norm,
+    remainder,
+    residual_norm,
+)
+
+LEAST_PRODUCT = 0.1  # of the anchor, in its mean product or its residual
+BOUNDARY = 0.9  # fraction of the way to the boundary of the cones
+NEIGHBOURHOOD = 0.9  # largest distance from the path, in what t A still asks for
+NARROWEST = 1e-2  # the neighbourhood does not shrink below this t
+CLOSER = 0.7  # or a step that reduces the distance to this fraction
+FIRST_REACH = 3.0  # length of the first step, at most
+GROWTH = 3.0  # of the next step after one that was not shortened
+CAUTION = 1.5  # the same after one that was
+STRAIGHT = 0.5  # fraction of the full Newton step to t = 0 at which Newton's method takes over
+ARRIVED = 1e-9
+ASTRAY = 2.0  # t beyond which a path seldom comes back
+
+
+class Path(NamedTuple):
+    """Where an iterate is on the path it follows, if it follows one."""
+
+    active: Bool[Array, ""]
+    anchor: Conditions  # A
+    size: Float[Array, ""]  # of A
+    share: Float[Array, ""]  # t
+    tangent: Variables  # zero before the first step
+    rise: Float[Array, ""]  # of t along the tangent
+    reach: Float[Array, ""]  # length of the next step, at most
+    turned: Bool[Array, ""]  # whether t has gone up
+    steps: Int[Array, ""]
+
+
+class Step(NamedTuple):
+    """A step along the path, to be shortened until it stays close to it."""
+
+    change: Variables
+    rise: Float[Array, ""]  # of t
+    length: Float[Array, ""]
+    tangent: Variables
+    slope: Float[Array, ""]  # of t along the tangent
+    straight: Float[Array, ""]  # how far the full Newton step to t = 0 can go
+
+
+def inactive(w: Variables, conditions: Conditions) -> Path:
+    """No path, in the shape of one."""
+    zero, none = jnp.zeros((), w.y.dtype), jnp.zeros((), bool)
+    empty, tangent = (jax.tree.map(jnp.zeros_like, v) for v in (conditions, w))
+    count = jnp.zeros((), jnp.int32)
+    return Path(none, empty, zero, zero, tangent, zero, zero, none, count)
+
+
+def begin(problem: Problem, w: Variables, conditions: Conditions, rho: Array) -> Path:
+    """The path from `w`, where `conditions` were evaluated."""
+    anchor = _anchor(problem, w, conditions, rho)
+    size = _norm(problem, anchor)
+    one, yes = jnp.ones((), w.y.dtype), jnp.ones((), bool)
+    path = inactive(w, conditions)
+    return path._replace(active=yes, anchor=anchor, size=size, share=one, reach=FIRST_REACH * one)
+
+
+def missing(problem: Problem, conditions: Conditions, path: Path, rho: Array) -> Conditions:
+    """H at the place of `conditions`."""
+    left = remainder(problem, conditions, rho)
+    return jax.tree.map(lambda r, a: r - path.share * a, left, path.anchor)
+
+
+def distance(problem: Problem, conditions: Conditions, path: Path, rho: Array) -> Array:
+    """Size of H."""
+    return _norm(problem, missing(problem, conditions, path, rho))
+
+
+def predict(problem: Problem, w: Variables, path: Path, back: Variables, along: Variables) -> Step:
+    """A step along the tangent and back to the path.
+
+    Args:
+        problem: the problem.
+        w: the iterate.
+        path: its path.
+        back: the Newton step to the path at the same t.
+        along: the derivative of the path by t.
+    """
+    square = 1 + _dot(along, along)
+    forth = _dot(along, path.tangent) + path.rise > 0
+    slope = jnp.where(forth, 1, -1) / jnp.sqrt(square)  # the first step goes down
+    tangent = _scaled(slope, along)
+    # The shortest way back to the path is at right angles to its tangent.
+    rise = -_dot(along, back) / square
+    back_on = jax.tree.map(lambda b, a: b + rise * a, back, along)
+    part = jnp.minimum(1, BOUNDARY * boundary_step(problem, w, back_on))
+    back_on, rise = _scaled(part, back_on), part * rise
+    here = jax.tree.map(jnp.add, w, back_on)
+    length = jnp.minimum(path.reach, BOUNDARY * boundary_step(problem, here, tangent))
+    to_end = jnp.maximum(path.share + rise, 0) / jnp.where(slope < 0, -slope, 1)
+    length = jnp.where(slope < 0, jnp.minimum(length, to_end), length)
+    full = jax.tree.map(lambda b, a: b - path.share * a, back, along)
+    return Step(
+        change=jax.tree.map(lambda b, t: b + length * t, back_on, tangent),
+        rise=rise + length * slope,
+        length=length,
+        tangent=tangent,
+        slope=slope,
+        straight=boundary_step(problem, w, full),
+    )
+
+
+def shortened(path: Path, step: Step, fraction: Array) -> Path:
+    """The path after a fraction of `step`."""
+    share = path.share + fraction * step.rise
+    share = jnp.where(share < ARRIVED, 0, share)
+    growth = jnp.where(fraction < 1, CAUTION, GROWTH)
+    return path._replace(
+        share=share,
+        tangent=step.tangent,
+        rise=step.slope,
+        reach=growth * fraction * step.length,
+        turned=path.turned | (step.slope > 0),
+        steps=path.steps + 1,
+    )
+
+
+def is_close(distance: Array, path: Path, before: Array) -> Bool[Array, ""]:
+    """Whether a step that ends at this distance from the path may be taken."""
+    scale = jnp.maximum(path.share, NARROWEST) * path.size
+    return distance <= jnp.maximum(NEIGHBOURHOOD * scale, CLOSER * before)
+
+
+def _anchor(problem: Problem, w: Variables, conditions: Conditions, rho: Array) -> Conditions:
+    """A, with products that are no less than `LEAST_PRODUCT` says: off-centre iterates, and those
+    whose products vanish long before the residual, would leave no room to move."""
+    e = identity(problem, conditions)
+    mean = jnp.maximum(mean_product(problem, w), residual_norm(problem, conditions))
+    least = jnp.maximum(LEAST_PRODUCT * mean, rho)
+    cells = [
+        c._replace(product=i.product * (jnp.maximum(c.product, least) - rho))
+        for c, i in zip(conditions.cells, e.cells, strict=True)
+    ]
+    return conditions._replace(cells=tuple(cells))
+
+
+def _norm(problem: Problem, c: Conditions) -> Array:
+    return jnp.maximum(residual_norm(problem, c), product_norm(c))
+
+
+def _dot(a: Variables, b: Variables) -> Array:
+    products = jax.tree.map(lambda x, y: jnp.sum(x * y), a, b)
+    return sum(jax.tree.leaves(products))
+
+
+def _scaled(factor: Array, w: Variables) -> Variables:
+    return jax.tree.map(lambda v: factor * v, w)

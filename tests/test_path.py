@@ -1,0 +1,81 @@
+"""Paths that fold, of problems whose solutions are known."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from silico_py.solver import (
+    CellGroup,
+    CellResidual,
+    CellVariables,
+    Options,
+    Problem,
+    ProductCone,
+    Variables,
+    kkt,
+    search,
+    solve,
+)
+from silico_py.solver import path as paths
+from silico_py.solver.problem import conditions
+
+RHO = 1e-8
+ONE = ProductCone.orthant(1)
+
+
+def folded(constant):
+    """y^3 - 3 y + constant = z with 0 <= 10 + y, z complementary: a root far behind a minimum."""
+
+    def node(y, _):
+        return y**3 - 3 * y + constant
+
+    def cell(y, x, z, _):
+        return CellResidual(-z[None], x, 10 + y[0])
+
+    group = CellGroup(ONE, np.zeros((1, 1), int), cell, jnp.zeros((1, 0)), split=1)
+    return Problem(node, jnp.zeros((1, 0)), (group,), jnp.ones((1, 1)))
+
+
+def found(problem, start, monkeypatch):
+    monkeypatch.setattr(search, "COLD", search.FOLLOW)  # before all else
+    cell = CellVariables(jnp.zeros((1, 0)), jnp.full((1, 1), 0.01), jnp.full((1, 1), 10 + start))
+    first = Variables(jnp.array([[start]]), (cell,))
+    options = Options(jnp.asarray(RHO), jnp.asarray(RHO / 10), 100, 3)
+    return solve(problem, first, options)
+
+
+@pytest.mark.parametrize("constant", [2.5, 3.0, 6.0])
+@pytest.mark.parametrize("start", [2.0, 2.5, 3.0])
+def test_path_from_the_start_leads_around_a_fold(constant, start, monkeypatch):
+    solution = found(folded(constant), start, monkeypatch)
+    roots = np.roots([1, 0, -3, constant])
+    (root,) = roots[np.isreal(roots)].real
+    assert bool(solution.converged)
+    assert float(solution.variables.y[0, 0]) == pytest.approx(root, abs=1e-7)
+
+
+def test_the_share_rises_between_two_folds_and_ends_at_zero():
+    """On y^3 - 3 y + 3 = t A it falls until y = 1, rises until y = -1, and falls to the root."""
+    problem, rho = folded(3.0), jnp.asarray(RHO)
+    cell = CellVariables(jnp.zeros((1, 0)), jnp.full((1, 1), 1e-3), jnp.full((1, 1), 12.0))
+    w = Variables(jnp.array([[2.0]]), (cell,))
+    path = paths.begin(problem, w, conditions(problem, w), rho)
+    places = [(2.0, 1.0)]
+    while float(path.share) > 0:
+        c = conditions(problem, w)
+        back = jax.tree.map(jnp.negative, paths.missing(problem, c, path, rho))
+        factor = kkt.factorize(problem, w, jnp.zeros(()))
+        step = paths.predict(problem, w, path, *kkt.directions(problem, factor, back, path.anchor))
+        fraction = jnp.asarray(min(1.0, 0.2 / float(step.length)))  # short: to see the turns
+        w = jax.tree.map(lambda v, d, f=fraction: v + f * d, w, step.change)
+        path = paths.shortened(path, step, fraction)
+        places.append((float(w.y[0, 0]), float(path.share)))
+        assert len(places) < 200
+    y, share = np.array(places).T
+    assert np.all(np.diff(y) < 0)
+    rising = np.diff(share) > 0
+    assert y[1:][rising].max() == pytest.approx(1, abs=0.3)
+    assert y[1:][rising].min() == pytest.approx(-1, abs=0.3)
+    assert np.ptp(np.flatnonzero(rising)) == rising.sum() - 1  # one stretch
+    assert y[-1] == pytest.approx(-2.1038, abs=0.05)
