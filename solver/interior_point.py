@@ -117,6 +117,11 @@ class Measures(NamedTuple):
     residual: Float[Array, ""]
     complementarity: Float[Array, ""]
 
+    @property
+    def error(self) -> Float[Array, ""]:
+        """The larger of both."""
+        return jnp.maximum(self.residual, self.complementarity)
+
 
 class Iterate(NamedTuple):
     """Where an attempt is."""
@@ -150,7 +155,7 @@ def begin(
     """An attempt before its first step."""
     easing, zero = how.easing.astype(w.y.dtype), jnp.zeros((), int)
     measures = _measure(problem.eased(easing), w, options)
-    polished = _error(measures) < POLISHED * options.relaxation
+    polished = measures.error < POLISHED * options.relaxation
     left = jnp.where(polished, 0, zero + options.polish)
     path = _path(problem, w, measures, how.follow, options)
     return Iterate(w, measures, iterations, iterations, zero, easing, path, left)
@@ -168,7 +173,7 @@ def walk(problem: Problem, it: Iterate, how: Attempt, options: Options) -> Itera
     """Newton steps until all is done or there is no hope."""
 
     def unfinished(it: Iterate) -> Bool[Array, ""]:
-        close = (_error(it.measures) < NO_FOLD) & ~how.timid
+        close = (it.measures.error < NO_FOLD) & ~how.timid
         longest = how.longest * jnp.where(close, LONGER, 1)
         hopeless = it.stalled | (it.iterations - it.begun >= longest)
         hopeless |= how.timid & (it.easing > 0)
@@ -185,7 +190,7 @@ def walk(problem: Problem, it: Iterate, how: Attempt, options: Options) -> Itera
 
 def _polished(old: Iterate, new: Iterate, options: Options) -> Iterate:
     """After convergence: keep a step only if it lowers the error, and do not count it."""
-    error, lower = _error(old.measures), _error(new.measures)
+    error, lower = old.measures.error, new.measures.error
     kept = _where(lower < error, new, old)
     enough = (lower >= error) | (lower < POLISHED * options.relaxation)
     left = jnp.where(enough, 0, old.polishing - 1)
@@ -217,7 +222,7 @@ def _difficulty(it: Iterate, length: Array, options: Options) -> tuple[Array, Ar
     walking = ~it.path.active
     short = jnp.where((length < STALLED_STEP) & walking, it.short_steps + 1, 0)
     # Close to a solution short steps are no fold, and easing would lead away from it.
-    fold = (length < SHORT_STEP) & ((_error(it.measures) > NO_FOLD) | (it.easing > 0)) & walking
+    fold = (length < SHORT_STEP) & ((it.measures.error > NO_FOLD) | (it.easing > 0)) & walking
     easing = jnp.where(fold, 1, DECAY * it.easing)
     last = it.iterations + 1 >= options.max_iterations  # which is judged by the problem itself
     gone = (easing < LEAST_EASING) | _solved(it, options) | last
@@ -283,7 +288,7 @@ def _newton_step(
         return _where(better, (other, further), (step, longest))
 
     wanted = (BOUNDARY * longest < 1) | (curvature > NEGLIGIBLE)
-    wanted &= _error(it.measures) < NEAR
+    wanted &= it.measures.error < NEAR
     step, longest = jax.lax.cond(wanted, correct, lambda: (step, longest))
     return _Step(step, jnp.minimum(1, BOUNDARY * longest), _nowhere(w, longest))
 
@@ -319,7 +324,7 @@ def _second_order(problem: Problem, like: Conditions, step: Variables) -> Condit
 
 def _central(it: Iterate) -> Bool[Array, ""]:
     """Whether the iterate is to stay close to the central path."""
-    return _error(it.measures) < CENTRAL
+    return it.measures.error < CENTRAL
 
 
 def _accept(
@@ -357,13 +362,9 @@ def _accept(
     return jax.lax.while_loop(unfinished, shorten, start)[1:]
 
 
-def _error(m: Measures) -> Float[Array, ""]:
-    return jnp.maximum(m.residual, m.complementarity)
-
-
 def _solved(it: Iterate, options: Options) -> Bool[Array, ""]:
     """Whether the problem is, at the present easing."""
-    return _error(it.measures) <= options.tolerance
+    return it.measures.error <= options.tolerance
 
 
 def is_done(it: Iterate, options: Options) -> Bool[Array, ""]:

@@ -5,10 +5,10 @@ central path, the further the less it solves, and given up at the first sign of 
 attempt sets out from the start, another one that is eased from the beginning, and one that follows
 the path from the start around its folds.
 
-What none of them solves is approached along a family of problems that leads to it, if there is one (see
-`Problem.homotopy`): a member that is easy enough is solved from the start, and its solution is the
-guess for a member further on, at twice the distance after every success and half of it after every
-failure.
+What none of them solves is approached along a family of problems that leads to it, if there is one
+(see `Problem.homotopy`): a member that is easy enough is solved from the start, and its solution is
+the guess for a member further on, at twice the distance after every success and half of it after
+every failure.
 
 Source: Allgower and Georg, Numerical Continuation Methods, 1990, chapter 2 (embedding).
 """
@@ -70,10 +70,13 @@ class _Search(NamedTuple):
     stage: Int[Array, ""]  # of the next attempt
     share: Float[Array, ""]  # of the homotopy that it is to solve
     last: Iterate  # of the attempt before
-    tried: Float[Array, ""]  # share of that
+    done: Bool[Array, ""]  # whether that solved the problem itself
     base: Variables  # the guess, or the solution of the last member solved
     solved: Float[Array, ""]  # share of that member, 0 before
     reach: Float[Array, ""]  # from there to the next one
+    best: Variables  # where an attempt at the problem itself came closest
+    error: Float[Array, ""]  # there
+    closing: Bool[Array, ""]  # whether what is left is to look at the best
 
 
 def solve(
@@ -128,7 +131,8 @@ def _first(problem: Problem, start: Variables, options: Options, guess: Guess | 
     nothing = jax.tree.map(lambda v: jnp.zeros(v.shape, v.dtype), shapes)
     base = start if guess is None else guess.variables
     one = jnp.ones((), start.y.dtype)
-    return _Search(stage, one, nothing, one, base, 0 * one, FIRST_REACH * one)
+    far, no = jnp.inf * one, jnp.zeros((), bool)
+    return _Search(stage, one, nothing, no, base, 0 * one, FIRST_REACH * one, start, far, no)
 
 
 def _attempt(problem: Problem, stage: Array) -> Attempt:
@@ -161,37 +165,41 @@ def _departure(problem: Problem, s: _Search, start: Variables, options: Options)
 
 
 def _unfinished(problem: Problem, s: _Search, options: Options) -> Bool[Array, ""]:
-    done = is_done(s.last, options)
-    accepted = (s.stage == GUESSED) & done & options.accept
+    accepted = (s.stage == GUESSED) & s.done & options.accept
     untried = (s.last.iterations == 0) & (s.stage <= COLD) & ~accepted
     left = s.last.iterations < options.max_iterations
     if problem.homotopy is None:
         left &= s.stage <= PART
-    # What ends with another member of the family is judged by the problem itself.
-    return untried | (s.tried < 1) | (left & ~done)
+    return untried | s.closing | (left & ~s.done)
 
 
 def _next(s: _Search, it: Iterate, options: Options) -> _Search:
     """What follows after the attempt of `s` ended at `it`."""
-    stage, done = s.stage, is_done(it, options)
-    out = it.iterations >= options.max_iterations
+    stage, whole, done = s.stage, s.share == 1, is_done(it, options)
     far = (stage == LOOK) & ~(it.measures.residual < FAR_GUESS)
     early, looked = stage < FOLLOW, stage == LOOK_ON
-    success = done & (s.share < 1) & ~looked
+    success = done & ~whole & ~looked
     solved = jnp.where(success, s.share, s.solved)
     after = jnp.where(success, 2 * s.reach, (s.share - s.solved) / 2)
     reach = jnp.where(looked | (stage <= FOLLOW), s.reach, after)
     further = jnp.where(solved > 0, LOOK_ON, PART)
     following = jnp.where(far, COLD, jnp.where(early | looked, stage + 1, further))
-    share = jnp.where(early | out, 1, jnp.where(looked, s.share, jnp.minimum(1, solved + reach)))
+    share = jnp.where(early, 1, jnp.where(looked, s.share, jnp.minimum(1, solved + reach)))
+    error = jnp.where(whole & (stage > LOOK) & ~looked, it.measures.error, jnp.inf)
+    best = _where(error < s.error, it.w, s.best)
+    # What ends unsolved, or with another member, is judged by the problem itself.
+    closing = (it.iterations >= options.max_iterations) & ~(done & whole) & ~s.closing
     return _Search(
-        stage=jnp.where(out, LOOK_ON, following),
-        share=share.astype(s.share.dtype),
+        stage=jnp.where(closing, LOOK_ON, following),
+        share=jnp.where(closing, 1, share).astype(s.share.dtype),
         last=it,
-        tried=s.share,
-        base=_where(success | (out & (solved == 0)), it.w, s.base),
+        done=done & whole,
+        base=_where(closing, best, _where(success, it.w, s.base)),
         solved=solved,
         reach=reach,
+        best=best,
+        error=jnp.minimum(error, s.error),
+        closing=closing,
     )
 
 
