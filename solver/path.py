@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float
 
 from silico_py.solver.problem import (
     Conditions,
@@ -56,7 +56,6 @@ class Path(NamedTuple):
     rise: Float[Array, ""]  # of t along the tangent
     reach: Float[Array, ""]  # length of the next step, at most
     turned: Bool[Array, ""]  # whether t has gone up
-    steps: Int[Array, ""]
 
 
 class Step(NamedTuple):
@@ -74,8 +73,7 @@ def inactive(w: Variables, conditions: Conditions) -> Path:
     """No path, in the shape of one."""
     zero, none = jnp.zeros((), w.y.dtype), jnp.zeros((), bool)
     empty, tangent = (jax.tree.map(jnp.zeros_like, v) for v in (conditions, w))
-    count = jnp.zeros((), jnp.int32)
-    return Path(none, empty, zero, zero, tangent, zero, zero, none, count)
+    return Path(none, empty, zero, zero, tangent, zero, zero, none)
 
 
 def begin(problem: Problem, w: Variables, conditions: Conditions, rho: Array) -> Path:
@@ -143,7 +141,6 @@ def shortened(path: Path, step: Step, fraction: Array) -> Path:
         rise=step.slope,
         reach=growth * fraction * step.length,
         turned=path.turned | (step.slope > 0),
-        steps=path.steps + 1,
     )
 
 
