@@ -39,6 +39,7 @@ from silico_py.solver.problem import (
     Problem,
     Variables,
     boundary_step,
+    choose,
     conditions,
     excess,
     mean_product,
@@ -102,7 +103,7 @@ class Options(NamedTuple):
     relaxation: Float[Array, ""]
     tolerance: Float[Array, ""]
     max_iterations: int
-    polish: int | Int[Array, ""] = 0
+    polish: int = 0
     accept: bool = False
 
 
@@ -165,8 +166,8 @@ def _path(problem: Problem, w: Variables, m: Measures, wanted: Array, options: O
     """The path from here, if wanted."""
     if problem.monotone:
         return paths.inactive(w, m.conditions)
-    begin = partial(paths.begin, problem, w, m.conditions, options.relaxation)
-    return jax.lax.cond(wanted, begin, partial(paths.inactive, w, m.conditions))
+    set_out = partial(paths.begin, problem, w, m.conditions, options.relaxation)
+    return jax.lax.cond(wanted, set_out, partial(paths.inactive, w, m.conditions))
 
 
 def walk(problem: Problem, it: Iterate, how: Attempt, options: Options) -> Iterate:
@@ -191,11 +192,11 @@ def walk(problem: Problem, it: Iterate, how: Attempt, options: Options) -> Itera
 def _polished(old: Iterate, new: Iterate, options: Options) -> Iterate:
     """After convergence: keep a step only if it lowers the error, and do not count it."""
     error, lower = old.measures.error, new.measures.error
-    kept = _where(lower < error, new, old)
+    kept = choose(lower < error, new, old)
     enough = (lower >= error) | (lower < POLISHED * options.relaxation)
     left = jnp.where(enough, 0, old.polishing - 1)
     kept = kept._replace(iterations=old.iterations, polishing=left)
-    return _where(is_done(old, options), kept, new)
+    return choose(is_done(old, options), kept, new)
 
 
 def _advance(problem: Problem, it: Iterate, options: Options) -> Iterate:
@@ -208,8 +209,8 @@ def _advance(problem: Problem, it: Iterate, options: Options) -> Iterate:
     followed = partial(_followed, it.path, step.along, fraction)
     finite = jnp.isfinite(measures.residual) & jnp.isfinite(measures.complementarity)
     return it._replace(
-        w=_where(finite, w, it.w),
-        measures=_where(finite, measures, it.measures),
+        w=choose(finite, w, it.w),
+        measures=choose(finite, measures, it.measures),
         iterations=it.iterations + 1,
         short_steps=short,
         easing=jnp.where(finite, easing, it.easing),
@@ -285,7 +286,7 @@ def _newton_step(
         other = jax.tree.map(jnp.add, step, more)
         further = boundary_step(problem, w, other)
         better = (further > longest) | (BOUNDARY * further >= 1)
-        return _where(better, (other, further), (step, longest))
+        return choose(better, (other, further), (step, longest))
 
     wanted = (BOUNDARY * longest < 1) | (curvature > NEGLIGIBLE)
     wanted &= it.measures.error < NEAR
@@ -370,10 +371,6 @@ def _solved(it: Iterate, options: Options) -> Bool[Array, ""]:
 def is_done(it: Iterate, options: Options) -> Bool[Array, ""]:
     """Whether the problem itself is solved."""
     return _solved(it, options) & (it.easing == 0)
-
-
-def _where(condition: Bool[Array, ""], first: tuple, second: tuple) -> tuple:
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), first, second)
 
 
 def _negative(c: Conditions) -> Conditions:

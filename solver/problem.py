@@ -215,6 +215,11 @@ def conditions(problem: Problem, w: Variables) -> Conditions:
     return Conditions(nodes, tuple(cells))
 
 
+def choose(condition: Bool[Array, ""], first: tuple, second: tuple) -> tuple:
+    """`first` where the condition holds, otherwise `second`, leaf by leaf."""
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), first, second)
+
+
 def identity(problem: Problem, like: Conditions) -> Conditions:
     """Zero rows, and e in place of every product."""
     zero = jax.tree.map(jnp.zeros_like, like)

@@ -26,7 +26,7 @@ from jaxtyping import Array, Bool, Float, Int
 from silico_py.solver import dense, kkt
 from silico_py.solver.fusion import fused
 from silico_py.solver.interior_point import Attempt, Iterate, Options, begin, is_done, walk
-from silico_py.solver.problem import Problem, Variables
+from silico_py.solver.problem import Problem, Variables, choose
 from silico_py.solver.status import Status
 
 LONGEST = 35  # steps of an attempt
@@ -118,7 +118,7 @@ def _search(
         return _next(s, walk(member, it, how, options), options)
 
     first = _first(problem, start, options, guess)
-    unfinished = partial(_unfinished, problem, options=options)
+    unfinished = partial(_unfinished, options=options)
     return _solution(jax.lax.while_loop(unfinished, attempt, first).last, options)
 
 
@@ -161,15 +161,13 @@ def _departure(problem: Problem, s: _Search, start: Variables, options: Options)
     pushed, stage = s.base._replace(cells=tuple(cells)), s.stage
     looks = (stage == LOOK) | (stage == LOOK_ON)
     leaves = (stage == GUESSED) | (stage == GO_ON)
-    return _where(looks, s.base, _where(leaves, pushed, start))
+    return choose(looks, s.base, choose(leaves, pushed, start))
 
 
-def _unfinished(problem: Problem, s: _Search, options: Options) -> Bool[Array, ""]:
+def _unfinished(s: _Search, options: Options) -> Bool[Array, ""]:
     accepted = (s.stage == GUESSED) & s.done & options.accept
     untried = (s.last.iterations == 0) & (s.stage <= COLD) & ~accepted
     left = s.last.iterations < options.max_iterations
-    if problem.homotopy is None:
-        left &= s.stage <= PART
     return untried | s.closing | (left & ~s.done)
 
 
@@ -186,7 +184,7 @@ def _next(s: _Search, it: Iterate, options: Options) -> _Search:
     following = jnp.where(far, COLD, jnp.where(early | looked, stage + 1, further))
     share = jnp.where(early, 1, jnp.where(looked, s.share, jnp.minimum(1, solved + reach)))
     error = jnp.where(whole & (stage > LOOK) & ~looked, it.measures.error, jnp.inf)
-    best = _where(error < s.error, it.w, s.best)
+    best = choose(error < s.error, it.w, s.best)
     # What ends unsolved, or with another member, is judged by the problem itself.
     closing = (it.iterations >= options.max_iterations) & ~(done & whole) & ~s.closing
     return _Search(
@@ -194,7 +192,7 @@ def _next(s: _Search, it: Iterate, options: Options) -> _Search:
         share=jnp.where(closing, 1, share).astype(s.share.dtype),
         last=it,
         done=done & whole,
-        base=_where(closing, best, _where(success, it.w, s.base)),
+        base=choose(closing, best, choose(success, it.w, s.base)),
         solved=solved,
         reach=reach,
         best=best,
@@ -212,7 +210,3 @@ def _solution(last: Iterate, options: Options) -> Solution:
         Status.MAX_ITERATIONS,
     )
     return Solution(last.w, status, last.iterations, m.residual, m.complementarity)
-
-
-def _where(condition: Bool[Array, ""], first: tuple, second: tuple) -> tuple:
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), first, second)

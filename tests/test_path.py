@@ -1,17 +1,16 @@
 """Paths that fold, of problems whose solutions are known."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from folding import folded, root_of, start_at
 
 from silico_py.solver import (
-    CellGroup,
-    CellResidual,
     CellVariables,
     Options,
-    Problem,
-    ProductCone,
     Variables,
     kkt,
     search,
@@ -21,38 +20,20 @@ from silico_py.solver import path as paths
 from silico_py.solver.problem import conditions
 
 RHO = 1e-8
-ONE = ProductCone.orthant(1)
-
-
-def folded(constant):
-    """y^3 - 3 y + constant = z with 0 <= 10 + y, z complementary: a root far behind a minimum."""
-
-    def node(y, _):
-        return y**3 - 3 * y + constant
-
-    def cell(y, x, z, _):
-        return CellResidual(-z[None], x, 10 + y[0])
-
-    group = CellGroup(ONE, np.zeros((1, 1), int), cell, jnp.zeros((1, 0)), split=1)
-    return Problem(node, jnp.zeros((1, 0)), (group,), jnp.ones((1, 1)))
 
 
 def found(problem, start, monkeypatch):
     monkeypatch.setattr(search, "COLD", search.FOLLOW)  # before all else
-    cell = CellVariables(jnp.zeros((1, 0)), jnp.full((1, 1), 0.01), jnp.full((1, 1), 10 + start))
-    first = Variables(jnp.array([[start]]), (cell,))
     options = Options(jnp.asarray(RHO), jnp.asarray(RHO / 10), 100, 3)
-    return solve(problem, first, options)
+    return solve(replace(problem, homotopy=None), start_at(start), options)
 
 
 @pytest.mark.parametrize("constant", [2.5, 3.0, 6.0])
 @pytest.mark.parametrize("start", [2.0, 2.5, 3.0])
 def test_path_from_the_start_leads_around_a_fold(constant, start, monkeypatch):
     solution = found(folded(constant), start, monkeypatch)
-    roots = np.roots([1, 0, -3, constant])
-    (root,) = roots[np.isreal(roots)].real
     assert bool(solution.converged)
-    assert float(solution.variables.y[0, 0]) == pytest.approx(root, abs=1e-7)
+    assert float(solution.variables.y[0, 0]) == pytest.approx(root_of(constant), abs=1e-7)
 
 
 def test_the_share_rises_between_two_folds_and_ends_at_zero():

@@ -1,0 +1,45 @@
+"""A problem of one unknown whose path folds and whose solution is known."""
+
+import jax.numpy as jnp
+import numpy as np
+
+from silico_py.solver import (
+    CellGroup,
+    CellResidual,
+    CellVariables,
+    Problem,
+    ProductCone,
+    Variables,
+)
+
+ONE = ProductCone.orthant(1)
+
+
+def folded(constant):
+    """y^3 - 3 y + constant = z with 0 <= 10 + y, z complementary: a root far behind a minimum.
+
+    Its family y^3 + (1 - 4 share) y + constant has none up to a share of 1/4.
+    """
+
+    def node(y, slope):
+        return y**3 - slope * y + constant
+
+    def cell(y, x, z, _):
+        return CellResidual(-z[None], x, 10 + y[0])
+
+    def homotopy(data, share):
+        slope, *others = data
+        return share * (slope + 1) - 1, *others
+
+    group = CellGroup(ONE, np.zeros((1, 1), int), cell, jnp.zeros((1, 0)), split=1)
+    return Problem(node, jnp.full((1, 1), 3.0), (group,), jnp.ones((1, 1)), homotopy=homotopy)
+
+
+def start_at(y):
+    cell = CellVariables(jnp.zeros((1, 0)), jnp.full((1, 1), 0.01), jnp.full((1, 1), 10 + y))
+    return Variables(jnp.array([[y]]), (cell,))
+
+
+def root_of(constant):
+    roots = np.roots([1, 0, -3, constant])
+    return roots[np.isreal(roots)].real.item()
