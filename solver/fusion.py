@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import prod
 from typing import Any
 
@@ -82,35 +82,68 @@ def is_available() -> bool:
 def fused(function: Callable) -> Callable:
     """`function` of arrays, evaluated by one kernel on the CPU where that is possible.
 
-    A batch of calls is one kernel too as long as it is small. Derivatives are those of
-    `function` itself, outside the kernel.
+    Batches are those of `one_by_one`. Derivatives are those of `function` itself, outside the
+    kernel.
     """
+    return _evaluated(function, partial(_one_kernel, function))
+
+
+def one_by_one(function: Callable) -> Callable:
+    """`function` of arrays; on the CPU the members of a batch are evaluated one after another.
+
+    A loop under `jax.vmap` runs to its slowest member, takes both branches of every condition
+    and copies its state for those that have ended: on the CPU a batch takes 3 to 40 times as
+    long as its members. Elsewhere batches are evaluated at once.
+    """
+    return _evaluated(function, function)
+
+
+def in_turn() -> bool:
+    """Whether the members of batches are evaluated one after another here."""
+    return jax.default_backend() == "cpu"
+
+
+def _evaluated(function: Callable, run: Callable) -> Callable:
+    """`run`, with the derivatives of `function`."""
 
     @custom_vmap
     @jax.jit  # constants that `custom_vmap` sees must not become batched
-    def kernel(*args: Any) -> Any:
-        return _one_kernel(function, *args)
+    def call(*args: Any) -> Any:
+        return run(*args)
 
-    @lru_cache  # so that equal batches are traced once
-    def mapped(size: int, batched: tuple, structure: Any) -> Callable:
-        axes = jax.tree.unflatten(structure, [0 if b else None for b in batched])
-        return fused(jax.vmap(function, in_axes=tuple(axes), axis_size=size))
-
-    @kernel.def_vmap
+    @call.def_vmap
     def batched(size: int, in_batched: list, *args: Any) -> tuple[Any, Any]:
         flags, structure = jax.tree.flatten(in_batched)
-        out = mapped(size, tuple(flags), structure)(*args)
+        if in_turn():
+            out = _map(lambda leaves: call(*structure.unflatten(leaves)), flags, args)
+        else:
+            axes = structure.unflatten([0 if flag else None for flag in flags])
+            out = jax.vmap(function, in_axes=tuple(axes), axis_size=size)(*args)
         return out, jax.tree.map(lambda _: True, out)
 
     @jax.custom_jvp
     def evaluate(*args: Any) -> Any:
-        return function(*args) if in_kernel() else kernel(*args)
+        return function(*args) if in_kernel() else call(*args)
 
     @evaluate.defjvp
     def evaluate_jvp(primals: tuple, tangents: tuple) -> tuple[Any, Any]:
         return jax.jvp(function, primals, tangents)
 
     return evaluate
+
+
+def _map(function: Callable, flags: list[bool], args: tuple) -> Any:
+    """`function` of all leaves, one member of those with a flag after another."""
+    leaves = jax.tree.leaves(args)
+    moving = [leaf for leaf, flag in zip(leaves, flags, strict=True) if flag]
+    _, unravel = ravel_pytree([jnp.zeros(leaf.shape[1:], leaf.dtype) for leaf in moving])
+
+    def member(row: Array) -> Any:
+        own = iter(unravel(row))
+        return function([next(own) if f else v for v, f in zip(leaves, flags, strict=True)])
+
+    # One vector a member: a slice of every leaf would cost as much as a small search.
+    return jax.lax.map(member, jax.vmap(lambda v: ravel_pytree(v)[0])(moving))
 
 
 def _one_kernel(function: Callable, *args: Any) -> Any:

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from silico_py.solver import dense, kkt
-from silico_py.solver.fusion import fused
+from silico_py.solver.fusion import fused, one_by_one
 from silico_py.solver.interior_point import Attempt, Iterate, Options, begin, is_done, walk
 from silico_py.solver.problem import Problem, Variables, choose
 from silico_py.solver.status import Status
@@ -100,7 +100,8 @@ def solve(
 def fused_if_small(function: Callable, problem: Problem, w: Variables) -> Callable:
     """`function`, as one kernel if that is worth it for this problem with variables `w`."""
     fusible = all(group.fusible for group in problem.groups)
-    return fused(function) if fusible and kkt.size(w) <= dense.LARGEST_SYSTEM else function
+    small = fusible and kkt.size(w) <= dense.LARGEST_SYSTEM
+    return fused(function) if small else one_by_one(function)
 
 
 def _search(

@@ -1,5 +1,7 @@
 """One kernel or many: the same numbers, derivatives and batches."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +9,7 @@ import pytest
 
 import silico_py as sp
 from silico_py.solver import dense
-from silico_py.solver.fusion import ONE_KERNEL, fused, loops_only
+from silico_py.solver.fusion import ONE_KERNEL, fused, loops_only, one_by_one
 
 
 @pytest.fixture(autouse=True)
@@ -70,19 +72,24 @@ def test_derivatives_are_those_of_the_function():
     np.testing.assert_allclose(ours, theirs, rtol=1e-12)
 
 
-@pytest.mark.parametrize("size", [3, 500])
-def test_batches(size):
-    """A small batch is a kernel as well, a large one is left to all cores."""
+@pytest.mark.parametrize("each", [fused, one_by_one])
+@pytest.mark.parametrize("at_once", [False, True])
+def test_batches(monkeypatch, each, at_once):
+    """One member after another, or all at once as elsewhere than on a CPU."""
+    if at_once:
+        monkeypatch.setattr("silico_py.solver.fusion.in_turn", lambda: False)
     # A size that no system of another test has: what is compiled with kernels stays so.
-    members = [arguments(7, seed) for seed in range(size)]
+    members = [arguments(7, seed) for seed in range(6)]
     matrices, rhs, unused = (np.stack(parts) for parts in zip(*members, strict=True))
-    run = jax.vmap(fused(newton), (0, 0, None))
-    assert marked(run, matrices, rhs, unused[0]) == (size == 3)
+    run = jax.vmap(jax.vmap(each(newton), (0, None, None)), (None, 0, None))
+    if each is fused:
+        assert marked(run, matrices, rhs, unused[0]) != at_once
     ours = jax.jit(run)(matrices, rhs, unused[0])
-    for k in (0, size - 1):
-        theirs = newton(*members[k])
-        np.testing.assert_allclose(ours["x"][k], theirs["x"], rtol=1e-9)
-        assert int(ours["steps"][k]) == int(theirs["steps"])
+    assert ours["steps"].dtype == newton(*members[0])["steps"].dtype
+    for i, j in ((0, 0), (0, 5), (3, 2)):
+        theirs = newton(matrices[j], rhs[i], unused[0])
+        np.testing.assert_allclose(ours["x"][i, j], theirs["x"], rtol=1e-9)
+        assert int(ours["steps"][i, j]) == int(theirs["steps"])
 
 
 def test_a_step_and_its_derivative_are_those_of_many_kernels(monkeypatch):
@@ -101,6 +108,31 @@ def test_a_step_and_its_derivative_are_those_of_many_kernels(monkeypatch):
 
     ours, theirs = run("1"), run("0")
     for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("shapes", [["sphere"], ["sphere", "box"]])
+def test_a_batch_of_steps_at_once_is_that_of_its_members(monkeypatch, shapes):
+    """What a GPU does, of a scene that is a kernel on the CPU and one that is not."""
+    monkeypatch.setenv("SILICO_PY_ONE_KERNEL", "0")
+    solids = {"sphere": sp.Sphere(radius=0.2), "box": sp.Box(half_extents=(0.2, 0.3, 0.1))}
+    bodies = [sp.Body(name, solids[name], mass=1.0) for name in shapes]
+    scene = sp.Scene(bodies, [sp.HalfSpace((0, 0, 1), 0.0)], timestep=0.05, friction=0.3)
+    low = scene.state(position=[[0, 0, 0.21], [0, 0, 0.6]][: len(shapes)])
+    starts = jax.vmap(lambda dz: dataclasses.replace(low, position=low.position + dz))(
+        jnp.array([0.0, 0.05, 0.4])
+    )
+
+    def run(at_once):
+        monkeypatch.setattr("silico_py.solver.fusion.in_turn", lambda: not at_once)
+        # Options of its own, see above.
+        options = sp.SolverOptions(max_iterations=43 + at_once)
+        return jax.vmap(lambda s: sp.step(scene, s, options=options))(starts)
+
+    (states, info), (expected, alone) = run(True), run(False)
+    assert info.converged.all()
+    np.testing.assert_array_equal(info.iterations, alone.iterations)
+    for a, b in zip(jax.tree.leaves(states), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-9)
 
 
