@@ -88,10 +88,10 @@ def measure(
     unsolved, infinite, columns = 0, 0, [Errors(np.zeros(0), np.zeros(0))]
     for timestep, state in harness.track(states, label, console):
         here = harness.retimed(scene, timestep)
-        a, b, converged = _linearized(here, state, relaxation)
+        a, b, _, info = _linearized(here, state, relaxation)
         infinite += not (np.isfinite(a).all() and np.isfinite(b).all())
         slopes, solved = differences(here, state, relaxation)
-        if converged and solved:
+        if info.converged and solved:
             columns.append(errors(_by_body(a, b), slopes))
         else:
             unsolved += 1
@@ -110,7 +110,7 @@ def measure(
 
 @jax.jit
 def _linearized(scene: sp.Scene, state: sp.State, relaxation: float) -> tuple:
-    return sp.linearize(scene, state, smoothing=relaxation, with_converged=True)
+    return sp.linearize(scene, state, smoothing=relaxation, with_step=True)
 
 
 def _by_body(a: np.ndarray, b: np.ndarray) -> np.ndarray:

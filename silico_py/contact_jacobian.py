@@ -49,20 +49,21 @@ class Tangent(NamedTuple):
 class Columns:
     """Where each quantity stands among the columns of a derivative."""
 
-    def __init__(self, c: Contact) -> None:
+    def __init__(self, c: Contact, of_bodies: bool = False) -> None:
         sizes = {f"{name}_{side}": 3 for side in "ab"[: c.arity] for name in ("linear", "angular")}
-        self.bodies = sum(sizes.values())
+        self.sizes, self.bodies = sizes, sum(sizes.values())
+        if of_bodies:  # those of local primals and duals are left out
+            return
         sizes |= {"point": 3, "alpha": 1, "eps_a": c.a.shape.n_aux, "eps_b": c.b.shape.n_aux}
         sizes |= {"psi": 1}
         self.primal = sum(sizes.values())
         sizes |= {"dual_a": c.a.shape.cone.dim, "dual_b": c.b.shape.cone.dim}
         sizes |= {"gamma": 1, "limit": 1, "beta": 3}
-        self.sizes = sizes
 
     def place(self, rows: int, **blocks: Array) -> Matrix:
-        """A matrix that is zero but for the named blocks; blocks of fixed bodies are dropped."""
+        """A matrix that is zero but for the named blocks; those without columns are dropped."""
         start, total = 0, sum(self.sizes.values())
-        out = 0.0
+        out = jnp.zeros((rows, total), next(iter(blocks.values())).dtype)
         for name, size in self.sizes.items():
             if name in blocks and size:
                 # A sum of padded blocks compiles to one loop, a concatenation to many.
@@ -111,10 +112,10 @@ def pose_derivative(
 ) -> tuple[Matrix, Matrix, Matrix]:
     """Derivative of `contact_rows` (nodes, local, slack) with respect to the poses before the
     step: position of the centre of mass and rotation vector, world frame, body after body."""
-    columns = Columns(c)
+    columns = Columns(c, of_bodies=True)
     tangents = [_pose_tangent(v, side) for v, side in zip(y, c.sides, strict=True)]
     rows = all_derivatives(y, x, z, c, tangents, jnp.zeros((), x.dtype), columns)
-    return tuple(jnp.split(rows[:, : columns.bodies], (6 * c.arity, 6 * c.arity + x.size)))
+    return tuple(jnp.split(rows, (6 * c.arity, 6 * c.arity + x.size)))
 
 
 def _motion_tangent(y: Float[Array, "6"], side: Side) -> Tangent:

@@ -7,6 +7,7 @@ frame. A perturbed orientation is q (x) cay(dtheta).
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -23,14 +24,22 @@ from silico_py.scene import Scene, State
 from silico_py.simulate import (
     arms,
     checked_control,
+    info_of,
     motions_of,
     next_state,
     search,
     shift,
     split_control,
 )
-from silico_py.solver import Guess, Problem, Variables, fused_if_small, node_sensitivity
-from silico_py.solver.dense import accumulate, matmul
+from silico_py.solver import (
+    Guess,
+    Problem,
+    Variables,
+    fused_if_small,
+    implicit,
+    node_sensitivity,
+)
+from silico_py.solver.dense import accumulate, matmul, transposed
 
 
 def linearize(
@@ -39,9 +48,9 @@ def linearize(
     control: Any = None,
     smoothing: Any = 1e-3,
     options: SolverOptions | None = None,
-    with_converged: bool = False,
     guess: Guess | None = None,
-) -> tuple[Array, ...]:
+    with_step: bool = False,
+) -> tuple[Any, ...]:
     """Derivative of the next state with respect to state and control.
 
     Args:
@@ -51,15 +60,16 @@ def linearize(
         smoothing: rho of the solution that is differentiated, or k of them, largest first:
             each is then reached from the one before it.
         options: iteration limits; its relaxations are not used.
-        with_converged: also return whether the solution that is differentiated was found.
         guess: `info.guess` of a step from this state or close to it, with the same method. Where
             it is the solution at the (first) smoothing, that is not searched for again;
             otherwise the search is tried from there first.
+        with_step: also return what `step` does at the smoothing, of which it is a part: a loop
+            that wants the step and its derivative at one relaxation pays for one search.
 
     Returns:
         A (12n, 12n) and B (12n, 6n), with a leading axis k for k smoothings. Rows and columns
         are body after body (dx, dtheta, dv, dw); columns of B are those of the control.
-        With `with_converged` a third value, () or (k,).
+        With `with_step` also the next state and its `Info`, as of `step`.
 
     Raises:
         ValueError: for a control of the wrong shape, or a smoothing that is not positive or
@@ -68,13 +78,11 @@ def linearize(
     options = options or SolverOptions()
     relaxations = _checked(smoothing, state.position.dtype)
     control = checked_control(scene, state, control)
-    found = _linearize(scene, state, control, relaxations, options, guess)
-    if np.ndim(smoothing) == 0:
-        found = tuple(value[0] for value in found)
-    return found if with_converged else found[:2]
+    found = _linearize(scene, state, control, relaxations, options, guess, with_step)
+    return jax.tree.map(lambda v: v[0], found) if np.ndim(smoothing) == 0 else found
 
 
-@jax.jit
+@partial(jax.jit, static_argnames="with_step")
 def _linearize(
     scene: Scene,
     state: State,
@@ -82,21 +90,27 @@ def _linearize(
     relaxations: Array,
     options: SolverOptions,
     guess: Guess | None,
-) -> tuple[Array, Array, Array]:
+    with_step: bool,
+) -> tuple[Any, ...]:
     motions, formulation = motions_of(scene, state, control), options.formulation
     bodies = Inputs(motions, arms(scene), state)
 
-    def advance(start: Variables, rho: Array) -> tuple[Variables, tuple[Array, Array, Array]]:
-        problem, _, _ = assemble(scene, motions, rho, formulation)
+    def advance(start: Variables, rho: Array) -> tuple[Variables, tuple[Any, ...]]:
+        problem, _, batches = assemble(scene, motions, rho, formulation)
         first = None if guess is None else _at(rho == relaxations[0], guess)
-        found = search(problem, start, rho, options, first, accept=True)
+        found = search(problem, start, rho, options, first, accept=not with_step)
         point = found.variables
 
         def derivative(data: tuple, point: Variables, bodies: Inputs) -> tuple[Array, Array]:
             return _derivative(problem.with_data(data), point, bodies, formulation)
 
-        a, b = fused_if_small(derivative, problem, point)(problem.data, point, bodies)
-        return point, (a, b, found.converged)
+        matrices = fused_if_small(derivative, problem, point)(problem.data, point, bodies)
+        if not with_step:
+            return point, matrices
+        usable = None if guess is None else Guess(point, found.converged)
+        solved = found._replace(variables=implicit(problem, point, rho))
+        info = info_of(batches, solved, usable, formulation)
+        return point, (*matrices, next_state(motions, bodies.arm, solved.variables.y), info)
 
     _, start, _ = assemble(scene, motions, relaxations[0], formulation)
     return jax.lax.scan(advance, start, relaxations)[1]
@@ -169,14 +183,28 @@ class Inputs(NamedTuple):
 
     def pose_derivative(self) -> Float[Array, "6 18"]:
         """Of one body: centre of mass and rotation vector in the world, by its inputs."""
-        position = jax.jacfwd(lambda u: self.changed(u).position)(self.zero)
-        turn = jnp.pad(rotation.matrix(self.motion.orientation), ((0, 0), (3, 12)))
-        return jnp.concatenate([position, turn])
+        dx, dtheta = jnp.split(jnp.eye(18, dtype=self.arm.dtype)[:6], 2)
+        before = rotation.matrix(self.motion.orientation)
+        return jnp.concatenate([dx - matmul(before, self.lever(dtheta)), matmul(before, dtheta)])
 
-    @property
-    def zero(self) -> Float[Array, "18"]:
-        """No change."""
-        return jnp.zeros(18, self.arm.dtype)
+    def following(self, y: Float[Array, "6"]) -> Float[Array, "12 24"]:
+        """Of one body: the state after moving with y, by inputs and y."""
+        columns = jnp.eye(24, dtype=y.dtype)
+        dx, dtheta = jnp.split(columns[:6], 2)
+        dv, dw = jnp.split(columns[18:], 2)
+        h, w = self.motion.timestep, y[3:]
+        turned = rotation.matrix(rotation.cayley(h * w))
+        before = rotation.matrix(self.motion.orientation)
+        after = matmul(before, turned)
+        turn = matmul(turned.T, dtheta) + h * matmul(rotation.cayley_tangent(h * w), dw)
+        center = dx - matmul(before, self.lever(dtheta)) + h * dv
+        sweep = matmul(rotation.skew(rotation.cross(w, self.arm)), turn) + self.lever(dw)
+        position = center + matmul(after, self.lever(turn))
+        return jnp.concatenate([position, turn, dv + matmul(after, sweep), dw])
+
+    def lever(self, turn: Float[Array, "3 columns"]) -> Float[Array, "3 columns"]:
+        """Cross products of the arm with each column."""
+        return matmul(rotation.skew(self.arm), turn)
 
 
 def _derivative(
@@ -184,16 +212,7 @@ def _derivative(
 ) -> tuple[Array, Array]:
     """(A, B) at one point of the central path, by the implicit function theorem."""
     problem = problem.prepared(w.y)
-
-    def after(body: Inputs, y: Array) -> tuple[Array, Array]:
-        base = next_state(body.motion, body.arm, y)
-
-        def coordinates(inputs: Array, y: Array) -> Array:
-            return difference(next_state(body.changed(inputs), body.arm, y), base)
-
-        return jax.jacfwd(coordinates, argnums=(0, 1))(body.zero, y)
-
-    to_inputs, to_y = jax.vmap(after)(bodies, w.y)
+    to_inputs, to_y = jnp.split(jax.vmap(Inputs.following)(bodies, w.y), [18], axis=-1)
     n = len(w.y)
     change = _by_inputs(problem, w, bodies, formulation).reshape(n, 6, 18 * n)
     own = to_inputs[:, :, None] * jnp.eye(n, dtype=w.y.dtype)[:, None, :, None]
@@ -209,14 +228,15 @@ def _by_inputs(
     n, size = len(nodes), nodes.shape[-1]
 
     def balance(body: Inputs, y: Array) -> Array:
-        return jax.jacfwd(lambda u: problem.node_residual(y, body.changed(u)))(body.zero)
+        zero = jnp.zeros(18, y.dtype)
+        return jax.jacfwd(lambda u: problem.node_residual(y, body.changed(u)))(zero)
 
     by_pose = jnp.zeros((n, size, 6), nodes.dtype)
     for group, cell, weights in zip(problem.groups, w.cells, cells, strict=True):
         at = (group.gather(w.y), cell.x, cell.dual, group.inputs)
         rows = jnp.concatenate(jax.vmap(formulation.pose_derivative)(*at), axis=1)
-        part = matmul(weights.mT, rows).reshape(len(rows), size, -1, 6).swapaxes(1, 2)
+        part = matmul(transposed(weights), rows).reshape(len(rows), size, -1, 6).swapaxes(1, 2)
         by_pose += accumulate(part.reshape(-1, size, 6), group.nodes.reshape(-1), n)
     poses = jax.vmap(Inputs.pose_derivative)(bodies)
-    by_balance = matmul(nodes.mT, jax.vmap(balance)(bodies, w.y))
+    by_balance = matmul(transposed(nodes), jax.vmap(balance)(bodies, w.y))
     return -(by_balance + matmul(by_pose, poses)).swapaxes(0, 1)

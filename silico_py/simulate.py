@@ -125,7 +125,7 @@ def _step(
         found, solution, variables = _smoothed(scene, motions, relaxation, options, guess)
     solution = solution._replace(variables=variables)
     following = None if guess is None else Guess(found.variables, found.converged)
-    info = _info(batches, solution, following, options.formulation)
+    info = info_of(batches, solution, following, options.formulation)
     return next_state(motions, arms(scene), solution.variables.y), info
 
 
@@ -286,9 +286,10 @@ def arms(scene: Scene) -> Float[Array, "n 3"]:
     return jnp.stack([body.center_of_mass for body in scene.bodies])
 
 
-def _info(
+def info_of(
     batches: list[ContactBatch], solution: Solution, guess: Guess | None, formulation: Formulation
 ) -> Info:
+    """What a solution says about its step."""
     y = solution.variables.y
     parts = []
     for batch, cell in zip(batches, solution.variables.cells, strict=True):

@@ -101,17 +101,26 @@ def solve(
     return y, moved
 
 
+def transposed(factor: Factor) -> Factor:
+    """With the matrices of the cells transposed, as `solve_transposed` takes it."""
+    cells = [Elimination(*map(dense.transposed, cell)) for cell in factor.cells]
+    return factor._replace(cells=tuple(cells))
+
+
 def solve_transposed(
     nodes: Nodes, factor: Factor, own: Float[Array, "nodes ny columns"], local: Sequence[Array]
 ) -> tuple[Array, list[Array]]:
-    """A^-T times the same: the steps of `solve` in reverse order, or rounding tells them apart."""
+    """A^-T times the same, for a factor `transposed` before.
+
+    It takes the steps of `solve` in reverse order, or rounding tells them apart.
+    """
     for touched, cell, rows in zip(nodes, factor.cells, local, strict=True):
-        own = own - on_nodes(matmul(cell.share.mT, rows), touched, own)
+        own = own - on_nodes(matmul(cell.share, rows), touched, own)
     y = _by_levels(nodes, partial(levels.solve_transposed, factor.nodes), own)
     moved = []
     for touched, cell, rows in zip(nodes, factor.cells, local, strict=True):
-        left = rows - matmul(cell.force.mT, of_cells(y, touched))
-        moved.append(matmul(cell.inverse.mT, left))
+        left = rows - matmul(cell.force, of_cells(y, touched))
+        moved.append(matmul(cell.inverse, left))
     return y, moved
 
 

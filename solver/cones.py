@@ -20,6 +20,7 @@ from jaxtyping import Array, Float
 from silico_py.solver.dense import matmul
 
 Vector = Float[Array, "*batch dim"]
+Matrix = Float[Array, "*batch dim columns"]
 Scalar = Float[Array, "*batch"]
 
 ORTHANT = "orthant"
@@ -86,6 +87,16 @@ class ProductCone:
     def product(self, x: Vector, y: Vector) -> Vector:
         """Jordan product x o y."""
         return self._blockwise(jnp.multiply, _soc_product, x, y)
+
+    def products(self, x: Vector, columns: Matrix) -> Matrix:
+        """Jordan products of x with every column."""
+        parts = [
+            (jnp.multiply if kind == ORTHANT else _soc_products)(
+                x[..., part, None], columns[..., part, :]
+            )
+            for kind, part in self.slices()
+        ]
+        return jnp.concatenate(parts, axis=-2)
 
     def inverse(self, x: Vector) -> Vector:
         """Jordan inverse: x o inverse(x) = e."""
@@ -167,6 +178,12 @@ class Scaling:
 def _soc_product(x: Vector, y: Vector) -> Vector:
     head = jnp.sum(x * y, axis=-1, keepdims=True)
     return jnp.concatenate([head, x[..., :1] * y[..., 1:] + y[..., :1] * x[..., 1:]], axis=-1)
+
+
+def _soc_products(x: Matrix, y: Matrix) -> Matrix:
+    head = jnp.sum(x * y, axis=-2, keepdims=True)
+    tail = x[..., :1, :] * y[..., 1:, :] + y[..., :1, :] * x[..., 1:, :]
+    return jnp.concatenate([head, tail], axis=-2)
 
 
 def _soc_determinant(x: Vector) -> Scalar:

@@ -81,6 +81,15 @@ def _sum_of_products(a: Array, b: Array) -> Array:
     return jnp.sum(a[..., :, :, None] * b[..., None, :, :], axis=-2)
 
 
+def transposed(a: Float[Array, "*batch m n"]) -> Float[Array, "*batch n m"]:
+    """`a.mT` in memory, for products that are taken more than once.
+
+    XLA would make the transposition a part of each product, which then takes up to four times as
+    long on the CPU.
+    """
+    return a.mT if in_kernel() else jax.lax.optimization_barrier(a.mT)
+
+
 class Factor(NamedTuple):
     """P A = L U: both factors in one matrix, and the row permutation."""
 

@@ -99,9 +99,8 @@ def _newton_inverse(problem: Problem, w: Variables, rhs: SystemVector) -> Variab
     flat_rhs, unflatten = ravel_pytree(rhs)
 
     def solver(system: Callable) -> Callable:
-        matrix, inverse = system(problem, fixed)
-
         def solve(_: object, b: Array) -> Array:
+            matrix, inverse = system(problem, fixed)
             return ravel_pytree(krylov.solve(matrix, inverse, unflatten(b), _accuracy(w)))[0]
 
         return solve

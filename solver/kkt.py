@@ -21,7 +21,7 @@ from jaxtyping import Array, Float
 
 from silico_py.solver import condensed, krylov
 from silico_py.solver.cones import ProductCone, Scaling
-from silico_py.solver.dense import matmul, outlined
+from silico_py.solver.dense import matmul, outlined, transposed
 from silico_py.solver.problem import (
     CellGroup,
     CellJacobian,
@@ -32,7 +32,6 @@ from silico_py.solver.problem import (
 )
 
 ACCURACY = 1e-6  # of Newton directions, relative; the next step makes up for the rest
-VISIBLE = 100.0  # products over the rounding beside them
 PROXIMAL = 3.0  # growth of the node Jacobian at full easing: shorter moves of the nodes
 
 
@@ -125,10 +124,21 @@ def system(problem: Problem, factor: Factor) -> tuple[Callable, Callable]:
 
 def transposed_system(problem: Problem, factor: Factor) -> tuple[Callable, Callable]:
     """Both of them transposed."""
-    return (
-        partial(_apply_transposed, problem, factor),
-        partial(_solve_regularized_transposed, problem, factor),
+    turned = Factor(
+        transposed(factor.node_jacobian),
+        tuple(map(_transposed, factor.cells)),
+        condensed.transposed(factor.condensed),
     )
+    return (
+        partial(_apply_transposed, problem, turned),
+        partial(_solve_regularized_transposed, problem, turned),
+    )
+
+
+def _transposed(cell: CondensedCell) -> CondensedCell:
+    """With every matrix transposed but the maps of the cones."""
+    names = ("to_v", "to_dual", "slack_to_v", "slack_to_dual", "dual_map")
+    return cell._replace(**{name: transposed(getattr(cell, name)) for name in names})
 
 
 def _apply(problem: Problem, factor: Factor, vector: SystemVector) -> SystemVector:
@@ -140,23 +150,23 @@ def _apply(problem: Problem, factor: Factor, vector: SystemVector) -> SystemVect
         forces, local = _split(group, nodes, matmul(f.to_v, v) + matmul(f.to_dual, d.product))
         nodes = nodes + forces
         slack = _slack_direction(f, v, d.product)
-        product = _product(group.cone, f.dual, slack) + _product(group.cone, f.slack, d.product)
+        product = group.cone.products(f.dual, slack) + group.cone.products(f.slack, d.product)
         cells.append(CellVector(local, product))
     return SystemVector(nodes, tuple(cells))
 
 
-def _apply_transposed(problem: Problem, factor: Factor, vector: SystemVector) -> SystemVector:
+def _apply_transposed(problem: Problem, turned: Factor, vector: SystemVector) -> SystemVector:
     """The exact Newton matrix, transposed, times `vector`; products L are symmetric."""
-    nodes = matmul(factor.node_jacobian.mT, vector.nodes)
+    nodes = matmul(turned.node_jacobian, vector.nodes)
     cells = []
-    for group, f, u in zip(problem.groups, factor.cells, vector.cells, strict=True):
+    for group, f, u in zip(problem.groups, turned.cells, vector.cells, strict=True):
         rows = _cell_directions(group, vector.nodes, u.local)
-        slack = _product(group.cone, f.dual, u.product)
-        v = matmul(f.to_v.mT, rows) + matmul(f.slack_to_v.mT, slack)
+        slack = group.cone.products(f.dual, u.product)
+        v = matmul(f.to_v, rows) + matmul(f.slack_to_v, slack)
         forces, local = _split(group, nodes, v)
         nodes = nodes + forces
-        dual = matmul(f.to_dual.mT, rows) + matmul(f.slack_to_dual.mT, slack)
-        cells.append(CellVector(local, dual + _product(group.cone, f.slack, u.product)))
+        dual = matmul(f.to_dual, rows) + matmul(f.slack_to_dual, slack)
+        cells.append(CellVector(local, dual + group.cone.products(f.slack, u.product)))
     return SystemVector(nodes, tuple(cells))
 
 
@@ -178,7 +188,7 @@ def without_slack_rows(
     """
     vectors = []
     for group, cell, row in zip(problem.groups, cells, target.cells, strict=True):
-        product = row.product + _product(group.cone, cell.dual, row.slack)
+        product = row.product + group.cone.products(cell.dual, row.slack)
         vectors.append(CellVector(row.local, product))
     return SystemVector(target.nodes, tuple(vectors))
 
@@ -192,7 +202,7 @@ def row_weights(
         jnp.concatenate(
             [
                 _cell_directions(group, vector.nodes, own.local),
-                _product(group.cone, cell.dual, own.product),
+                group.cone.products(cell.dual, own.product),
             ],
             axis=1,
         )
@@ -263,10 +273,10 @@ def _dual_offset(cone: ProductCone, split: int, f: CondensedCell, product: Array
 
 
 def _dual_offset_transposed(cone: ProductCone, split: int, f: CondensedCell, dual: Array) -> Array:
-    """The transposed map of `_dual_offset`."""
+    """The transposed map of `_dual_offset`, of a cell transposed before."""
     scaling = Scaling(cone, f.cone_maps).transposed
     if split < cone.dim:
-        induced = matmul(f.slack_to_dual[split:, :split].T, scaling.apply(dual)[split:])
+        induced = matmul(f.slack_to_dual[:split, split:], scaling.apply(dual)[split:])
         dual = jnp.concatenate([dual[:split] - induced, dual[split:]])
     return scaling.divide(dual)
 
@@ -289,19 +299,19 @@ def _solve_regularized(problem: Problem, factor: Factor, rhs: SystemVector) -> S
 
 
 def _solve_regularized_transposed(
-    problem: Problem, factor: Factor, rhs: SystemVector
+    problem: Problem, turned: Factor, rhs: SystemVector
 ) -> SystemVector:
     """One pass through the factorisation, transposed: its steps in reverse order."""
     nodes, rows = rhs.nodes, []
-    for group, f, r in zip(problem.groups, factor.cells, rhs.cells, strict=True):
-        force, local = _split(group, nodes, matmul(f.dual_map.mT, r.product))
+    for group, f, r in zip(problem.groups, turned.cells, rhs.cells, strict=True):
+        force, local = _split(group, nodes, matmul(f.dual_map, r.product))
         nodes = nodes - force
         rows.append(r.local - local)
     groups = [g.nodes for g in problem.groups]
-    y, moves = condensed.solve_transposed(groups, factor.condensed, nodes, rows)
+    y, moves = condensed.solve_transposed(groups, turned.condensed, nodes, rows)
     cells = []
-    for group, f, r, x in zip(problem.groups, factor.cells, rhs.cells, moves, strict=True):
-        dual = r.product - matmul(f.to_dual.mT, _cell_directions(group, y, x))
+    for group, f, r, x in zip(problem.groups, turned.cells, rhs.cells, moves, strict=True):
+        dual = r.product - matmul(f.to_dual, _cell_directions(group, y, x))
         offset = outlined(_dual_offset_transposed, group.cone, group.split, axes=0)
         cells.append(CellVector(x, offset(f, dual)))
     return SystemVector(y, tuple(cells))
@@ -311,17 +321,13 @@ def _slack_direction(f: CondensedCell, v: Array, dual: Array) -> Array:
     return matmul(f.slack_to_v, v) + matmul(f.slack_to_dual, dual)
 
 
-def _product(cone: ProductCone, point: Array, change: Array) -> Array:
-    """L(point) change, columns last."""
-    return cone.product(point[:, None], change.mT).mT
-
-
 def _regularization(dtype: jnp.dtype, product: Float[Array, ""] | None = None) -> Array:
     """6e-6 in float64: with 1.5e-8 the rounding hides a curvature of 1e-10, and half of the
     dropped boxes fail at that relaxation. 1e-6 and 1e-5 do as well.
 
-    On the central path at a larger `product` less will do, and refinement takes fewer passes.
+    On the central path the rounding may be as large as `product`: where that is more than at a
+    tight relaxation, a smaller delta will do, and refinement takes fewer passes.
     """
     eps = float(jnp.finfo(dtype).eps)
     most = jnp.asarray(eps ** (1 / 3), dtype)
-    return most if product is None else jnp.minimum(most, VISIBLE * eps / product)
+    return most if product is None else jnp.minimum(most, eps / product)

@@ -105,6 +105,16 @@ def test_hand_derived_blocks_agree_with_forward_mode(name):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-12), found, expected)
 
 
+def test_linearize_of_a_frame_away_from_the_centre_of_mass():
+    shape = sp.Box(half_extents=(0.2, 0.3, 0.25))
+    body = sp.Body("box", shape, mass=1.2, center_of_mass=(0.05, -0.1, 0.08))
+    scene = sp.Scene([body], [sp.HalfSpace(normal=(0, 0, 1), offset=0.0)], friction=0.4)
+    turn = sp.rotation.normalize(jnp.array([[0.9, 0.3, -0.2, 0.25]]))
+    state = scene.state([[0.1, 0.2, 0.4]], turn, [[0.5, -0.3, -1.0]], [[2.0, -1.0, 1.5]])
+    found, expected = derivative(scene, state, 1e-3), differenced(scene, state, 1e-3)
+    assert max(map(worst_column, found, expected)) < LIMITS[1e-3]
+
+
 def test_several_smoothings_are_the_single_ones(drop):
     scene, state = drop
     rhos = (1e-2, 1e-4, 1e-6)

@@ -85,6 +85,48 @@ def test_linearize_from_the_guess_of_the_step(thrown):
         np.testing.assert_allclose(found, expected, atol=1e-8 * np.max(np.abs(expected)))
 
 
+def test_a_loop_of_linearize_is_the_rollout_and_its_slopes(thrown, warm):
+    scene, state = thrown
+    rho, first = WARM.relaxation, sp.no_guess(*thrown, WARM)
+
+    def advance(before, _):
+        state, guess = before
+        a, _, state, info = sp.linearize(scene, state, None, rho, WARM, guess, with_step=True)
+        return (state, info.guess), (a, state, info)
+
+    slopes, path, info = jax.jit(lambda s: jax.lax.scan(advance, s, length=STEPS)[1])(
+        (state, first)
+    )
+    trajectory, by_velocity = warm
+    np.testing.assert_array_equal(info.iterations, trajectory.info.iterations)
+    for name in ("position", "angular_velocity"):
+        expected = getattr(trajectory.state, name)
+        np.testing.assert_allclose(getattr(path, name), expected, atol=1e-10)
+    force = trajectory.info.contacts.force
+    np.testing.assert_allclose(info.contacts.force, force, atol=1e-7 * np.max(force))
+    total = np.linalg.multi_dot(np.asarray(slopes)[::-1])
+    found = np.sum(total[:3, 6:9], axis=0)[None]
+    np.testing.assert_allclose(found, by_velocity, rtol=1e-6)
+
+
+def test_next_state_of_linearize_carries_derivatives(thrown):
+    scene, state = thrown
+
+    def height(velocity, advance):
+        return advance(dataclasses.replace(state, velocity=velocity)).position[0, 2]
+
+    def both(s):
+        return sp.linearize(scene, s, None, WARM.relaxation, WARM, with_step=True)[2]
+
+    _, along = jax.jvp(lambda v: height(v, both), (state.velocity,), (jnp.ones((1, 3)),))
+    _, expected = jax.jvp(
+        lambda v: height(v, lambda s: sp.step(scene, s, None, WARM)[0]),
+        (state.velocity,),
+        (jnp.ones((1, 3)),),
+    )
+    np.testing.assert_allclose(along, expected, rtol=1e-9)
+
+
 def test_step_without_guess_gives_none(thrown):
     assert jax.eval_shape(lambda: sp.step(*thrown)[1].guess) is None
     assert sp.rollout(*thrown, 1, WARM).info.guess is None

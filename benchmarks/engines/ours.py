@@ -66,9 +66,9 @@ def linearizer(scene: sp.Scene, states: sp.State) -> engines.Program:
     """One step of each of a batch of states, and its A and B at the same relaxation."""
 
     def one(scene: sp.Scene, state: sp.State) -> Any:
-        following, info = sp.step(scene, state, None, BATCH_OPTIONS)
-        matrices = sp.linearize(scene, state, None, BATCH_OPTIONS.relaxation, BATCH_OPTIONS)
-        return (following, matrices), info.converged
+        rho = BATCH_OPTIONS.relaxation
+        *found, info = sp.linearize(scene, state, None, rho, BATCH_OPTIONS, with_step=True)
+        return found, info.converged
 
     return _program(one, scene, states)
 
