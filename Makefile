@@ -21,8 +21,6 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-# Half the time to compile, steps about as fast.
-demo: export XLA_FLAGS ?= --xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=1
 demo: $(VENV)/.installed  ## a short tour of the simulator
 	$(PY) -m silico_py.demo $(ARGS)
 

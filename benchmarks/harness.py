@@ -209,10 +209,16 @@ def retimed(scene: sp.Scene, timestep: float) -> sp.Scene:
     return dataclasses.replace(scene, timestep=jnp.asarray(timestep, scene.timestep.dtype))
 
 
-def compiled(function: Callable, *arguments: Any) -> tuple[Callable, float]:
-    """The function compiled for these arguments, and the seconds that took."""
+def compiled(
+    function: Callable, *arguments: Any, options: dict[str, Any] | None = None
+) -> tuple[Callable, float]:
+    """The function compiled for these arguments, and the seconds that took.
+
+    Without compiler `options` it is compiled with ours.
+    """
+    options = sp.compiler_options() if options is None else options
     start = time.perf_counter()
-    ready = jax.jit(function).lower(*arguments).compile()
+    ready = jax.jit(function).lower(*arguments).compile(options)
     return ready, time.perf_counter() - start
 
 

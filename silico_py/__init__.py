@@ -5,6 +5,7 @@ from silico_py import scenes as scenes
 from silico_py.body import Body as Body
 from silico_py.collision import Collision as Collision
 from silico_py.collision import collide as collide
+from silico_py.compilation import compiler_options as compiler_options
 from silico_py.linearization import linearize as linearize
 from silico_py.models import ModelWarning as ModelWarning
 from silico_py.models import UnsupportedModelError as UnsupportedModelError

@@ -24,6 +24,7 @@ from silico_py.collision_program import (
     conditions,
     pair_length,
 )
+from silico_py.compilation import jitted
 from silico_py.primitives import ConvexShape
 from silico_py.solver import (
     CellGroup,
@@ -226,7 +227,7 @@ def collide(
     return _collide(a, b, relaxation, max_iterations)
 
 
-@partial(jax.jit, static_argnames="max_iterations")
+@partial(jitted, static_argnames="max_iterations")
 def _collide(a: Piece, b: Piece, relaxation: float, max_iterations: int) -> Collision:
     length = pair_length(a.shape, b.shape)
     found = solve_collision(a, b, length, relaxation, max_iterations)

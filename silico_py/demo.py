@@ -68,7 +68,7 @@ def run(
     task = progress.add_task(f"{name}: compiling", total=steps)
     start = time.perf_counter()
     advance = jax.jit(lambda s, x: sp.rollout(s, x, chunk_steps, options))
-    chunk = advance.lower(scene, state).compile()
+    chunk = advance.lower(scene, state).compile(sp.compiler_options())
     compiled = time.perf_counter()
     progress.update(task, description=f"{name}: stepping")
     parts: list[sp.Trajectory] = []

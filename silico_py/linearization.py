@@ -17,6 +17,7 @@ from jaxtyping import Array, Bool, Float
 
 from silico_py import rotation
 from silico_py.assembly import assemble
+from silico_py.compilation import jitted
 from silico_py.contact import Formulation
 from silico_py.integrator import Motion
 from silico_py.options import SolverOptions
@@ -82,7 +83,7 @@ def linearize(
     return jax.tree.map(lambda v: v[0], found) if np.ndim(smoothing) == 0 else found
 
 
-@partial(jax.jit, static_argnames="with_step")
+@partial(jitted, static_argnames="with_step")
 def _linearize(
     scene: Scene,
     state: State,

@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from silico_py import rotation
 from silico_py.assembly import ContactBatch, assemble
+from silico_py.compilation import jitted
 from silico_py.contact import Contact, Formulation, Touch
 from silico_py.friction import project
 from silico_py.integrator import Motion, next_pose
@@ -107,7 +108,7 @@ def step(
     return _step(scene, state, checked_control(scene, state, control), options, guess)
 
 
-@jax.jit
+@jitted
 def _step(
     scene: Scene,
     state: State,
@@ -152,7 +153,7 @@ def rollout(
     return _rollout(scene, state, vector("controls", controls, steps, n, 6), options)
 
 
-@jax.jit
+@jitted
 def _rollout(scene: Scene, state: State, controls: Array, options: SolverOptions) -> Trajectory:
     def advance(before: tuple, control: Array) -> tuple[tuple, Trajectory]:
         following, info = _step(scene, before[0], control, options, before[1])

@@ -68,6 +68,7 @@ class Engine:
         program, compiling = harness.compiled(
             lambda m, d, qpos, qvel: _advance(m, d, qpos, qvel, frequency * seconds)[0],
             *(model, self.data, *starts[0]),
+            options={},
         )
         return lambda: [
             jax.block_until_ready(program(model, self.data, *start)) for start in starts
@@ -148,7 +149,8 @@ def _program(one: Callable, source: mujoco.MjModel, states: sp.State) -> engines
     with jax.enable_x64(jax.default_backend() == "cpu"):
         starts = map(jnp.asarray, mujoco_c.coordinates(states))
         given = (mjx.put_model(source), mjx.make_data(source), *starts)
-        batch, compiling = harness.compiled(jax.vmap(one, in_axes=(None, None, 0, 0)), *given)
+        together = jax.vmap(one, in_axes=(None, None, 0, 0))
+        batch, compiling = harness.compiled(together, *given, options={})
 
     def finite() -> float:
         leaves = jax.tree.leaves(batch(*given))
