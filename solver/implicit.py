@@ -18,6 +18,7 @@ from silico_py.solver.kkt import SystemVector
 from silico_py.solver.problem import Problem, Variables, conditions, identity, mean_product
 
 ACCURACY = 100.0  # of the linear solve, in roundings
+STORED = 3  # corrections of it, where it has many columns
 
 
 def implicit(
@@ -84,7 +85,7 @@ def node_sensitivity(
     ]
     rhs = SystemVector(nodes, tuple(nothing))
     matrix, inverse = kkt.transposed_system(problem, factor)
-    found = krylov.solve(matrix, inverse, rhs, _accuracy(w))
+    found = krylov.solve(matrix, inverse, rhs, _accuracy(w), STORED)
     return found.nodes, kkt.row_weights(problem, w.cells, found)
 
 

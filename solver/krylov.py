@@ -27,8 +27,8 @@ class _State(NamedTuple):
     count: Int[Array, ""]
     found: Columns
     defect: Columns
-    directions: Float[Array, "passes size columns"]
-    images: Float[Array, "passes size columns"]  # of the directions, orthonormal in each column
+    directions: Float[Array, "stored size columns"]
+    images: Float[Array, "stored size columns"]  # of the directions, orthonormal in each column
 
 
 def solve(
@@ -36,11 +36,13 @@ def solve(
     approximate_inverse: Callable[[Tree], Tree],
     rhs: Tree,
     tolerance: float,
+    stored: int = PASSES,
 ) -> Tree:
     """x with `operator(x) = rhs`, column by column.
 
     Stops when no defect is larger than `tolerance` times the largest entry of its column, or
-    after `PASSES`. Both functions are linear and take and give trees like `rhs`.
+    after `PASSES`. Both functions are linear and take and give trees like `rhs`. The defect is the
+    least over the `stored` last corrections: for many columns each costs as much as it saves.
     """
     flat, unflatten = _flattened(rhs)
     goal = tolerance * jnp.max(jnp.abs(flat), axis=0)
@@ -51,28 +53,29 @@ def solve(
     def improve(s: _State) -> _State:
         guess = approximate_inverse(unflatten(s.defect))
         direction, image = _flattened(guess)[0], _flattened(operator(guess))[0]
+        known = jnp.minimum(s.count, stored)
         direction, image = jax.lax.fori_loop(
-            0, s.count, lambda k, pair: _without(s, k, *pair), (direction, image)
+            0, known, lambda k, pair: _without(s, k, *pair), (direction, image)
         )
         square = jnp.sum(image * image, axis=0)
         scale = jnp.where(square > 0, jax.lax.rsqrt(jnp.where(square > 0, square, 1)), 0)
         direction, image = scale * direction, scale * image
-        length = jnp.sum(image * s.defect, axis=0)
+        length, place = jnp.sum(image * s.defect, axis=0), s.count % stored
         return _State(
             s.count + 1,
             s.found + length * direction,
             s.defect - length * image,
-            _stored(s.directions, s.count, direction),
-            _stored(s.images, s.count, image),
+            _stored(s.directions, place, direction),
+            _stored(s.images, place, image),
         )
 
-    nothing = jnp.zeros((PASSES, *flat.shape), flat.dtype)
+    nothing = jnp.zeros((stored, *flat.shape), flat.dtype)
     start = _State(jnp.zeros((), np.int32), jnp.zeros_like(flat), flat, nothing, nothing)
     return unflatten(jax.lax.while_loop(unfinished, improve, start).found)
 
 
 def _without(s: _State, k: Array, direction: Columns, image: Columns) -> tuple[Columns, Columns]:
-    """Orthogonal to the image of pass `k`."""
+    """Orthogonal to the image in place `k`."""
     overlap = jnp.sum(s.images[k] * image, axis=0)
     return direction - overlap * s.directions[k], image - overlap * s.images[k]
 

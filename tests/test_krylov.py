@@ -22,7 +22,7 @@ def system(seed, outliers):
     return jnp.asarray(matrix), jnp.asarray(inverse), rng
 
 
-def solved(matrix, inverse, rhs, tolerance=1e-12):
+def solved(matrix, inverse, rhs, tolerance=1e-12, stored=krylov.PASSES):
     parts = {"first": rhs[:10], "rest": rhs[10:].reshape(4, 5, -1)}
 
     def apply(m, tree):
@@ -30,7 +30,8 @@ def solved(matrix, inverse, rhs, tolerance=1e-12):
         out = m @ flat
         return {"first": out[:10], "rest": out[10:].reshape(4, 5, -1)}
 
-    found = krylov.solve(partial(apply, matrix), partial(apply, inverse), parts, tolerance)
+    operators = partial(apply, matrix), partial(apply, inverse)
+    found = krylov.solve(*operators, parts, tolerance, stored)
     return np.concatenate([np.asarray(v).reshape(-1, rhs.shape[-1]) for v in found.values()])
 
 
@@ -44,6 +45,14 @@ def test_agrees_with_a_dense_solve(seed, outliers):
     if outliers:  # plain refinement gets nowhere in as many passes
         error = np.eye(SIZE) - np.asarray(inverse @ matrix)
         assert np.linalg.norm(np.linalg.matrix_power(error, krylov.PASSES)) > 0.1
+
+
+@pytest.mark.parametrize("stored", [1, 2, 3])
+def test_fewer_corrections_are_stored_than_made(stored):
+    matrix, inverse, rng = system(11, (0.97, 1.02, 1.04, 0.99))
+    rhs = rng.normal(size=(SIZE, 3))
+    found = solved(matrix, inverse, jnp.asarray(rhs), stored=stored)
+    np.testing.assert_allclose(found, np.linalg.solve(matrix, rhs), rtol=0, atol=1e-11)
 
 
 def test_columns_do_not_disturb_each_other():
