@@ -62,8 +62,8 @@ def random_states(scene: sp.Scene, state: sp.State, count: int) -> list[tuple[fl
     """(time step, state) of runs, a third of them moved a little, a third more."""
     rng = np.random.default_rng(0)
     steps = round(SECONDS * max(FREQUENCIES))
-    roll = jax.jit(lambda here: sp.rollout(here, state, steps).state)
-    runs = {f: roll(harness.retimed(scene, 1 / f)) for f in FREQUENCIES}
+    at = {f: harness.retimed(scene, 1 / f) for f in FREQUENCIES}
+    runs = {f: sp.rollout(here, state, steps).state for f, here in at.items()}
     found = []
     for k in range(count):
         f, shift = FREQUENCIES[k // 3 % 3], SHIFTS[k % 3]

@@ -30,7 +30,7 @@ def run(quick: bool, console: Console) -> bool:
     out, results = Table(*heads), {}
     for name, make in ready.chosen(quick).items():
         cases = [(f, rho) for f in steps for rho in relaxations]
-        advance = jax.jit(sp.step)
+        advance = jax.jit(sp.step, compiler_options=sp.compiler_options())
         found = [
             check(advance, *make(), f, rho, steps[f])
             for f, rho in harness.track(cases, name, console)

@@ -7,12 +7,11 @@ within the default number of iterations.
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
 import jax.numpy as jnp
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
 import silico_py as sp
 from benchmarks import harness
@@ -30,34 +29,20 @@ def run(quick: bool, console: Console) -> bool:
     names = list(sp.scenes.SHAPES)
     pairs = QUICK_PAIRS if quick else [(a, b) for a in names for b in names]
     members = QUICK_MEMBERS if quick else FULL_MEMBERS
-    results: dict[str, Any] = {}
-    out = Table("falls on", "failed", "Hz", *(f"{rho:g}" for rho in RELAXATIONS), "violation")
-    for upper, lower in pairs:
-        name = f"{upper} on {lower}"
-        results[name] = pair(upper, lower, members, console)
-        harness.add_rows(out, name, results[name], FREQUENCIES, RELAXATIONS)
-        harness.save("robustness_pairs", results, quick)
-    out.caption = f"violation: largest of exact alpha, at {harness.SAMPLES} states a run"
-    console.print(out)
-    return all(harness.total(cases, "failed") == 0 for cases in results.values())
+    falls = {f"{a} on {b}": partial(falls_of, a, b, members) for a, b in pairs}
+    return harness.failures(
+        "robustness_pairs", falls, FREQUENCIES, RELAXATIONS, SECONDS, quick, console
+    )
 
 
-def pair(upper: str, lower: str, members: int, console: Console) -> dict[str, Any]:
-    """All frequencies and relaxations of one pair."""
+def falls_of(upper: str, lower: str, members: int) -> tuple[sp.Scene, sp.State]:
+    """The scene of one pair, and so many states."""
     bodies = [
         sp.Body(label, sp.scenes.SHAPES[name](), mass=1.0)
         for label, name in (("lower", lower), ("upper", upper))
     ]
     scene = sp.Scene(bodies, [sp.scenes.floor()], friction=0.2)
-    return harness.cases(
-        scene,
-        random_falls(scene, members, seed=0),
-        FREQUENCIES,
-        RELAXATIONS,
-        SECONDS,
-        f"{upper} on {lower}",
-        console,
-    )
+    return scene, random_falls(scene, members, seed=0)
 
 
 def random_falls(scene: sp.Scene, members: int, seed: int) -> sp.State:

@@ -6,12 +6,11 @@ tonne, and both may touch the floor. Counted as in the robustness of pairs.
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
 import jax.numpy as jnp
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
 import silico_py as sp
 from benchmarks import harness
@@ -27,25 +26,13 @@ QUICK_MEMBERS, FULL_MEMBERS = 10, 100
 def run(quick: bool, console: Console) -> bool:
     """All ratios of sizes; True when no run fails."""
     members = QUICK_MEMBERS if quick else FULL_MEMBERS
-    results: dict[str, Any] = {}
-    out = Table("sizes", "failed", "Hz", *(f"{rho:g}" for rho in RELAXATIONS), "violation")
-    for ratio in RATIOS:
-        scene = scene_of(ratio)
-        name = f"{ratio}:1"
-        results[name] = harness.cases(
-            scene,
-            random_throws(ratio, members, seed=0),
-            FREQUENCIES,
-            RELAXATIONS,
-            SECONDS,
-            name,
-            console,
-        )
-        harness.add_rows(out, name, results[name], FREQUENCIES, RELAXATIONS)
-        harness.save("sizes", results, quick)
-    out.caption = f"violation: largest of exact alpha, at {harness.SAMPLES} states a run"
-    console.print(out)
-    return all(harness.total(cases, "failed") == 0 for cases in results.values())
+    throws = {f"{r}:1": partial(throws_of, r, members) for r in RATIOS}
+    return harness.failures("sizes", throws, FREQUENCIES, RELAXATIONS, SECONDS, quick, console)
+
+
+def throws_of(ratio: float, members: int) -> tuple[sp.Scene, sp.State]:
+    """The scene of one ratio, and so many states."""
+    return scene_of(ratio), random_throws(ratio, members, seed=0)
 
 
 def scene_of(ratio: float) -> sp.Scene:

@@ -30,7 +30,10 @@ def run(quick: bool, console: Console) -> bool:
     towers = [(n, offset, f) for n in heights for offset in OFFSETS for f in FREQUENCIES]
     for n, offset, f in harness.track(towers, "towers", console):
         scene, state = sp.scenes.stack(n, offset=offset)
-        roll = jax.jit(lambda h, rho, s=scene, x=state, steps=f: _second(s, x, h, rho, steps))
+        roll = jax.jit(
+            lambda h, rho, s=scene, x=state, steps=f: _second(s, x, h, rho, steps),
+            compiler_options=sp.compiler_options(),
+        )
         for rho in relaxations:
             failed, momentum, moved = (float(v) for v in roll(1 / f, rho))
             name = f"{n} blocks, offset {offset:g}, {harness.key(f, rho)}"

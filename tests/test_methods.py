@@ -147,7 +147,8 @@ def test_a_study_goes_on_where_it_stopped(rows, tmp_path, monkeypatch):
     report.save_rows(rows[:1], tmp_path / "spheres")
     grid = experiments.Grid(drop("sphere"), **CASES)
     table = command.Table("spheres", grid, command.DROP_FIELDS)
-    known, fresh = command._start(table, tmp_path)
+    known = command._known(table, tmp_path)
+    fresh = command._rows_to_come(table, known)
     command._finish(table, known, fresh, tmp_path, Console(quiet=True))
     assert [case["method"] for case in asked] == ["bilevel"]
     assert json.loads((tmp_path / "spheres.json").read_text()) == rows
@@ -193,8 +194,9 @@ def test_a_study_needs_runs(tmp_path):
         command.study(tmp_path, quick=True, runs=0)
 
 
-def test_rows_of_other_numbers_of_runs_do_not_mix(rows, tmp_path):
-    report.save_rows(rows, tmp_path / "spheres")
-    table = command.Table("spheres", experiments.Grid(drop("sphere")), command.DROP_FIELDS)
-    with pytest.raises(ValueError, match=r"spheres\.json has rows of other than 100 runs"):
-        command._start(table, tmp_path)
+def test_rows_of_other_numbers_of_runs_do_not_mix(rows, tmp_path, monkeypatch):
+    """And that is told before anything compiles, of the last table too."""
+    monkeypatch.setattr(experiments.Grid, "rows", None)
+    report.save_rows(rows, tmp_path / "full" / "sphere")
+    with pytest.raises(ValueError, match=r"sphere\.json has rows of other than 100 runs"):
+        command.study(tmp_path, others=["sphere"])

@@ -77,22 +77,29 @@ def study(
             found = jittered(name) if name in SECONDS else drop(name)
             grid = Grid(found, **taste, seconds=SECONDS.get(name, 1.5), pool=pool)
             tables.append(Table(name, grid, DROP_FIELDS))
-        begun: list[tuple[list[Row], Iterator[Row]]] = []
+        known = [_known(table, folder) for table in tables]  # refused before anything compiles
+        begun: list[Iterator[Row]] = []
         for k, table in enumerate(tables):
-            begun += [_start(ahead, folder) for ahead in tables[len(begun) : k + 2]]
-            _finish(table, *begun[k], folder, console)
+            ahead = range(len(begun), min(k + 2, len(tables)))
+            begun += [_rows_to_come(tables[j], known[j]) for j in ahead]
+            _finish(table, known[k], begun[k], folder, console)
         # A taste times what is compiled already.
         timed = paper.grid if quick else timed_grid(drop("box"), pool=pool)
         _timing(timed, QUICK_TIMED if quick else TIMED, folder, console)
 
 
-def _start(table: Table, folder: Path) -> tuple[list[Row], Iterator[Row]]:
-    """Rows that are known, and those to come, whose programs begin to compile."""
+def _known(table: Table, folder: Path) -> list[Row]:
+    """Rows that are written already."""
     rows, runs = report.load_rows(folder / table.name), table.grid.members
     if any(row["runs"] != runs for row in rows):
         raise ValueError(f"out: {folder / table.name}.json has rows of other than {runs} runs")
+    return rows
+
+
+def _rows_to_come(table: Table, rows: list[Row]) -> Iterator[Row]:
+    """The others, whose programs begin to compile."""
     known = [tuple(row[k] for k in ("method", "frequency", "relaxation")) for row in rows]
-    return rows, table.grid.rows(done=lambda case: tuple(case.values()) in known)
+    return table.grid.rows(done=lambda case: tuple(case.values()) in known)
 
 
 def _finish(

@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float
 
 from silico_py.assembly import contact_batches
 from silico_py.collision import solve_collision
+from silico_py.compilation import compiler_options
 from silico_py.contact import Contact, current
 from silico_py.options import SolverOptions
 from silico_py.scene import Scene, State
@@ -22,10 +23,7 @@ from silico_py.simulate import checked_control, motions_of, step
 JUDGES = np.array([1e-10, 1e-4])  # relaxations of the collision solves; the second is the paper's
 COLLISION_ITERATIONS = 50
 # Quick to compile, slow to run.
-UNOPTIMIZED: dict[str, Any] = {
-    "xla_backend_optimization_level": 0,
-    "xla_cpu_use_fusion_emitters": False,
-}
+UNOPTIMIZED: dict[str, Any] = {"xla_backend_optimization_level": 0}
 
 
 class Outcome(NamedTuple):
@@ -132,7 +130,8 @@ def of_each(function: Callable, members: State) -> Any:
 
 
 def _compiled(function: Callable, optimize: bool, *args: object) -> Callable:
-    return jax.jit(function).lower(*args).compile(None if optimize else UNOPTIMIZED)
+    how = compiler_options() | ({} if optimize else UNOPTIMIZED)
+    return jax.jit(function).lower(*args).compile(how)
 
 
 def _violation(scene: Scene, state: State, relaxation: Array) -> Float[Array, ""]:
