@@ -31,6 +31,8 @@ from silico_py.solver.status import Status
 
 LONGEST = 35  # steps of an attempt
 LONGEST_GUESS = 7  # of one that sets out from a guess
+# The more cells, the more of them have changed: so many steps for each, up to a limit.
+GUESS_PER_CELL, MOST_GUESS = 0.5, 20
 FAR_GUESS = 0.5  # residual of a guess that is not worth a step
 GUESS_PRODUCT = 0.1  # of a guess pushed back, in the larger of r^2 and min(r, sqrt(rho))
 FIRST_REACH = 0.5  # share of the first member of the homotopy
@@ -38,7 +40,7 @@ FIRST_REACH = 0.5  # share of the first member of the homotopy
 # Stages. The first two need a guess; PART solves a member of the homotopy from the start, the last
 # two look at a member further on and solve it from the solution of the one before.
 LOOK, GUESSED, COLD, EASED, FOLLOW, PART, LOOK_ON, GO_ON = range(8)
-LONGESTS = (0, LONGEST_GUESS, LONGEST, LONGEST, LONGEST, LONGEST, 0, LONGEST)
+LONGESTS = (0, LONGEST, LONGEST, LONGEST, LONGEST, LONGEST, 0, LONGEST)
 
 
 class Guess(NamedTuple):
@@ -142,11 +144,17 @@ def _attempt(problem: Problem, stage: Array) -> Attempt:
     final = COLD if problem.monotone else PART
     return Attempt(
         easing=((stage == EASED) | (stage == PART) & alone).astype(float),
-        longest=jnp.array(LONGESTS)[stage],
+        longest=jnp.where(stage == GUESSED, _longest_guess(problem), jnp.array(LONGESTS)[stage]),
         follow=stage == FOLLOW,
         timid=stage == GUESSED,
         endless=(stage == final) & alone,
     )
+
+
+def _longest_guess(problem: Problem) -> int:
+    """Steps of an attempt that sets out from a guess."""
+    cells = sum(len(group.nodes) for group in problem.groups)
+    return max(LONGEST_GUESS, min(MOST_GUESS, int(GUESS_PER_CELL * cells)))
 
 
 def _departure(problem: Problem, s: _Search, start: Variables, options: Options) -> Variables:
