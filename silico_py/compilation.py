@@ -20,8 +20,8 @@ ON_CPU = {"xla_cpu_use_fusion_emitters": False}
 def compiler_options() -> dict[str, Any]:
     """For `jax.jit` around functions that step: on the CPU they compile in half the time.
 
-    `step`, `rollout` and `linearize` use them by themselves where they are called with arrays. A
-    function that calls them inside `jax.jit` is compiled as that `jax.jit` says:
+    `step`, `rollout`, `linearize` and `collide` use them by themselves where they are called with
+    arrays. A function that calls them inside `jax.jit` is compiled as that `jax.jit` says:
 
         jax.jit(function, compiler_options=sp.compiler_options())
 

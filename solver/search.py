@@ -40,7 +40,7 @@ FIRST_REACH = 0.5  # share of the first member of the homotopy
 # Stages. The first two need a guess; PART solves a member of the homotopy from the start, the last
 # two look at a member further on and solve it from the solution of the one before.
 LOOK, GUESSED, COLD, EASED, FOLLOW, PART, LOOK_ON, GO_ON = range(8)
-LONGESTS = (0, LONGEST, LONGEST, LONGEST, LONGEST, LONGEST, 0, LONGEST)
+LONGESTS = (0, LONGEST_GUESS, LONGEST, LONGEST, LONGEST, LONGEST, 0, LONGEST)
 
 
 class Guess(NamedTuple):
@@ -144,17 +144,18 @@ def _attempt(problem: Problem, stage: Array) -> Attempt:
     final = COLD if problem.monotone else PART
     return Attempt(
         easing=((stage == EASED) | (stage == PART) & alone).astype(float),
-        longest=jnp.where(stage == GUESSED, _longest_guess(problem), jnp.array(LONGESTS)[stage]),
+        longest=jnp.array(_longests(problem))[stage],
         follow=stage == FOLLOW,
         timid=stage == GUESSED,
         endless=(stage == final) & alone,
     )
 
 
-def _longest_guess(problem: Problem) -> int:
-    """Steps of an attempt that sets out from a guess."""
-    cells = sum(len(group.nodes) for group in problem.groups)
-    return max(LONGEST_GUESS, min(MOST_GUESS, int(GUESS_PER_CELL * cells)))
+def _longests(problem: Problem) -> list[int]:
+    """Steps of an attempt at each stage."""
+    longests, cells = list(LONGESTS), sum(len(group.nodes) for group in problem.groups)
+    longests[GUESSED] = max(longests[GUESSED], min(MOST_GUESS, int(GUESS_PER_CELL * cells)))
+    return longests
 
 
 def _departure(problem: Problem, s: _Search, start: Variables, options: Options) -> Variables:
