@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-import jax
 from rich.console import Console
 from rich.table import Table
 
@@ -30,11 +29,7 @@ def run(quick: bool, console: Console) -> bool:
     out, results = Table(*heads), {}
     for name, make in ready.chosen(quick).items():
         cases = [(f, rho) for f in steps for rho in relaxations]
-        advance = jax.jit(sp.step, compiler_options=sp.compiler_options())
-        found = [
-            check(advance, *make(), f, rho, steps[f])
-            for f, rho in harness.track(cases, name, console)
-        ]
+        found = [check(*make(), f, rho, steps[f]) for f, rho in harness.track(cases, name, console)]
         results[name] = total(found)
         out.add_row(name, *cells(results[name]))
         harness.save("optimality", results, quick)
@@ -44,14 +39,14 @@ def run(quick: bool, console: Console) -> bool:
 
 
 def check(
-    advance: Any, scene: sp.Scene, state: sp.State, frequency: int, relaxation: float, steps: int
+    scene: sp.Scene, state: sp.State, frequency: int, relaxation: float, steps: int
 ) -> dict[str, Any]:
     """`steps` steps of one scene, each checked; one that did not converge is only counted."""
     scene = harness.retimed(scene, 1 / frequency)
     options = sp.SolverOptions(relaxation=relaxation)
     unsolved, violating, tightest, failed = 0, 0, ("", 0.0), Counter()
     for _ in range(steps):
-        following, info = advance(scene, state, None, options)
+        following, info = sp.step(scene, state, None, options)
         if not info.converged:
             unsolved += 1
         else:
