@@ -8,17 +8,19 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
-from silico_py import friction, rotation
+from silico_py import broad_phase, friction, rotation
+from silico_py.broad_phase import Candidates
 from silico_py.collision_program import SlackMap, pair_length
 from silico_py.common_form import common
-from silico_py.contact import Contact, Formulation, Side, ease
+from silico_py.contact import Contact, Formulation, Side, ease, lighter
 from silico_py.integrator import Motion, dynamics, row_scale
 from silico_py.scene import Scene
 from silico_py.solver import CellGroup, Problem, Variables
 
 WORLD = -1  # body index of what is fixed
+Limits = tuple[int | None, int | None]
 SMALL = 16  # rows of a slack up to which all kinds of shapes are one
 
 
@@ -26,8 +28,14 @@ class ContactBatch(NamedTuple):
     """Contacts of one kind of pair: same shapes' structure, same number of bodies."""
 
     indices: np.ndarray  # positions in scene.pairs
-    nodes: np.ndarray  # (contacts, arity) body indices
+    nodes: np.ndarray  # (pairs, arity) body indices
     contacts: Contact  # stacked
+    candidates: Candidates | None  # where they are only the nearest of the pairs
+
+    @property
+    def touched(self) -> np.ndarray | Array:
+        """(contacts, arity) body indices."""
+        return self.nodes if self.candidates is None else self.candidates.touched
 
 
 class PieceBatch(NamedTuple):
@@ -36,19 +44,65 @@ class PieceBatch(NamedTuple):
     bodies: np.ndarray  # body indices, or WORLD
     sides: Side  # stacked
 
+    @property
+    def fixed(self) -> bool:
+        """Whether they are fixed in the world."""
+        return bool(self.bodies[0] == WORLD)
+
+    def chosen(self, rows: np.ndarray | Array, motions: Motion) -> Side:
+        """Some of the pieces with the motion of their bodies."""
+        sides = jax.tree.map(lambda v: v[rows], self.sides)
+        if self.fixed:
+            return sides
+        known = isinstance(rows, np.ndarray)
+        bodies = (self.bodies if known else jnp.asarray(self.bodies))[rows]
+        return sides._replace(motion=jax.tree.map(lambda v: v[bodies], motions))
+
+
+class Pairs(NamedTuple):
+    """Pairs of pieces of two kinds, by their rows in the two batches."""
+
+    a: PieceBatch
+    b: PieceBatch
+    rows_a: np.ndarray | Array
+    rows_b: np.ndarray | Array
+
+    @property
+    def nodes(self) -> np.ndarray:
+        """(pairs, arity) body indices."""
+        sides = (self.a, self.rows_a), (self.b, self.rows_b)
+        return np.stack([piece.bodies[rows] for piece, rows in sides if not piece.fixed], axis=1)
+
+    def chosen(self, which: Int[Array, " contacts"]) -> Pairs:
+        """Some of the pairs."""
+        rows = (jnp.asarray(rows)[which] for rows in (self.rows_a, self.rows_b))
+        return Pairs(self.a, self.b, *rows)
+
+    def sides(self, motions: Motion) -> tuple[Side, Side]:
+        """Both sides, stacked over the pairs."""
+        return self.a.chosen(self.rows_a, motions), self.b.chosen(self.rows_b, motions)
+
 
 def assemble(
-    scene: Scene, motions: Motion, relaxation: Float[Array, ""], formulation: Formulation
+    scene: Scene,
+    motions: Motion,
+    relaxation: Float[Array, ""],
+    formulation: Formulation,
+    limits: Limits = (None, None),
 ) -> tuple[Problem, Variables, list[ContactBatch]]:
-    """The step's problem, its start, and the contacts behind each group of cells."""
+    """The step's problem, its start, and the contacts behind each group of cells.
+
+    Of each kind of pair the nearest become contacts, up to a limit if there is one: that of pairs
+    of bodies, or that of bodies with the environment.
+    """
     groups, cells, started = [], [], []
-    for batch in contact_batches(scene, motions, relaxation):
+    for batch in contact_batches(scene, motions, relaxation, limits):
         contacts, variables = jax.vmap(formulation.start)(batch.contacts)
         cone = formulation.cone(batch.contacts.a.shape, batch.contacts.b.shape)
         groups.append(
             CellGroup(
                 cone=cone,
-                nodes=batch.nodes,
+                nodes=batch.touched,
                 function=formulation.rows,
                 data=contacts,
                 split=cone.dim - friction.CONE.dim,
@@ -56,6 +110,7 @@ def assemble(
                 ease=ease,
                 prepare=formulation.prepare,
                 fusible=formulation.fusible,
+                graph=None if batch.candidates is None else batch.nodes,
             )
         )
         cells.append(variables)
@@ -77,7 +132,7 @@ def shorter(data: Any, share: Float[Array, ""]) -> Any:
 
 
 def contact_batches(
-    scene: Scene, motions: Motion, relaxation: Float[Array, ""]
+    scene: Scene, motions: Motion, relaxation: Float[Array, ""], limits: Limits = (None, None)
 ) -> list[ContactBatch]:
     """Group the scene's pairs so that each kind compiles once."""
     pieces, where = _pieces(scene)
@@ -89,12 +144,15 @@ def contact_batches(
     batches = []
     for (kind_a, kind_b), members in kinds.items():
         indices, rows_a, rows_b = map(np.array, zip(*members, strict=True))
-        nodes, a = _chosen(pieces[kind_a], rows_a, motions)
-        nodes_b, b = _chosen(pieces[kind_b], rows_b, motions)
-        if b.motion is not None:
-            nodes = np.concatenate([nodes, nodes_b], axis=1)
-        contacts = _contacts(scene, motions, nodes, a, b, relaxation)
-        batches.append(ContactBatch(indices, nodes, contacts))
+        pairs, candidates = Pairs(pieces[kind_a], pieces[kind_b], rows_a, rows_b), None
+        nodes, most = pairs.nodes, limits[pairs.b.fixed]
+        if most is not None and len(indices) > most:
+            candidates = broad_phase.nearest(nodes, *pairs.sides(motions), most)
+            pairs = pairs.chosen(candidates.chosen)
+        contacts = _contacts(scene, *pairs.sides(motions), relaxation)
+        if candidates is not None:
+            contacts = contacts._replace(mass=candidates.acting * contacts.mass)
+        batches.append(ContactBatch(indices, nodes, contacts, candidates))
     return batches
 
 
@@ -127,7 +185,7 @@ def _merged(
     for kind, batch in batches.items():
         shape = batch.sides.shape
         size = max(SMALL, 1 << (shape.cone.dim - 1).bit_length()) if shape.scaled else kind
-        alike.setdefault((bool(batch.bodies[0] == WORLD), size), []).append(kind)
+        alike.setdefault((batch.fixed, size), []).append(kind)
     merged, moved = {}, {}
     for key, kinds in alike.items():
         members = [batches[kind] for kind in kinds]
@@ -165,25 +223,14 @@ def _stacked(members: list[tuple[int, Any, Array, Array]]) -> PieceBatch:
     )
 
 
-def _chosen(batch: PieceBatch, rows: np.ndarray, motions: Motion) -> tuple[np.ndarray, Side]:
-    """Some pieces of a kind with the motion of their bodies."""
-    bodies = batch.bodies[rows]
-    sides = jax.tree.map(lambda v: v[rows], batch.sides)
-    if bodies[0] != WORLD:
-        sides = sides._replace(motion=jax.tree.map(lambda v: v[bodies], motions))
-    return bodies[:, None], sides
-
-
-def _contacts(
-    scene: Scene, motions: Motion, nodes: np.ndarray, a: Side, b: Side, relaxation: Array
-) -> Contact:
-    shared = (scene.friction, relaxation)
-    friction_, relaxation = (jnp.broadcast_to(v, (len(nodes),)) for v in shared)
-    mass = jnp.min(motions.mass[nodes], axis=1)
+def _contacts(scene: Scene, a: Side, b: Side, relaxation: Array) -> Contact:
     length = jax.vmap(pair_length)(a.shape, b.shape)
+    friction_, relaxation = (
+        jnp.broadcast_to(v, length.shape) for v in (scene.friction, relaxation)
+    )
     a, b = (
         side._replace(map=jax.vmap(SlackMap.in_pair)(side.map, side.shape, length))
         for side in (a, b)
     )
     origin, distance = jnp.zeros_like(a.position), jnp.ones_like(length)
-    return Contact(a, b, friction_, relaxation, mass, length, origin, distance)
+    return Contact(a, b, friction_, relaxation, lighter(a, b), length, origin, distance)

@@ -55,9 +55,9 @@ class SlackMap(NamedTuple):
         """
         if not shape.scaled:
             return self
-        growth = jnp.minimum(1, SIZE_RATIO * length / shape.characteristic_length)
-        constant = self.constant + (1 - growth) * self.to_alpha
-        return self._replace(constant=constant, to_alpha=growth * self.to_alpha, growth=growth)
+        rate = growth(shape, length)
+        constant = self.constant + (1 - rate) * self.to_alpha
+        return self._replace(constant=constant, to_alpha=rate * self.to_alpha, growth=rate)
 
     def slack(
         self, x: Float[Array, "3"], alpha: Float[Array, ""], eps: Float[Array, " n_aux"]
@@ -136,6 +136,11 @@ def pair_length(a: ConvexShape, b: ConvexShape) -> Float[Array, ""]:
     if not a.scaled:
         return b.characteristic_length
     return jnp.minimum(a.characteristic_length, b.characteristic_length)
+
+
+def growth(shape: ConvexShape, length: Float[Array, ""]) -> Float[Array, ""]:
+    """Rate at which a shape grows with alpha in a pair with this unit of length."""
+    return jnp.minimum(1, SIZE_RATIO * length / shape.characteristic_length)
 
 
 def conditions(

@@ -38,6 +38,11 @@ class Side(NamedTuple):
     motion: Motion | None
 
 
+def lighter(a: Side, b: Side) -> Float[Array, ""]:
+    """Mass of the lighter body of a pair [kg]."""
+    return a.motion.mass if b.motion is None else jnp.minimum(a.motion.mass, b.motion.mass)
+
+
 class Nested(NamedTuple):
     """How the bilevel solves the collision program of a contact."""
 
@@ -52,7 +57,7 @@ class Contact(NamedTuple):
     b: Side
     friction: Float[Array, ""]
     relaxation: Float[Array, ""]
-    mass: Float[Array, ""]  # unit of impulse [kg m/s]
+    mass: Float[Array, ""]  # unit of impulse [kg m/s], less where the pair acts in part
     length: Float[Array, ""]  # unit of length [m]
     origin: Float[Array, "3"]  # of the contact point unknown, world [m]
     distance: Float[Array, ""]  # unit of shapes' slacks and of slip: 1, more for distant pairs

@@ -7,6 +7,7 @@ frame. A perturbed orientation is q (x) cay(dtheta).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -15,15 +16,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from silico_py import rotation
-from silico_py.assembly import assemble
+from silico_py import broad_phase, rotation
 from silico_py.compilation import jitted
-from silico_py.contact import Formulation
+from silico_py.contact import Contact, Formulation, lighter
 from silico_py.integrator import Motion
 from silico_py.options import SolverOptions
 from silico_py.scene import Scene, State
 from silico_py.simulate import (
     arms,
+    assembled,
     checked_control,
     info_of,
     motions_of,
@@ -33,7 +34,8 @@ from silico_py.simulate import (
     split_control,
 )
 from silico_py.solver import (
-    Guess,
+    CellGroup,
+    CellVariables,
     Problem,
     Variables,
     fused_if_small,
@@ -41,6 +43,7 @@ from silico_py.solver import (
     node_sensitivity,
 )
 from silico_py.solver.dense import accumulate, matmul, transposed
+from silico_py.warm_start import Remembered, recall, remember
 
 
 def linearize(
@@ -49,7 +52,7 @@ def linearize(
     control: Any = None,
     smoothing: Any = 1e-3,
     options: SolverOptions | None = None,
-    guess: Guess | None = None,
+    guess: Remembered | None = None,
     with_step: bool = False,
 ) -> tuple[Any, ...]:
     """Derivative of the next state with respect to state and control.
@@ -90,15 +93,15 @@ def _linearize(
     control: Array,
     relaxations: Array,
     options: SolverOptions,
-    guess: Guess | None,
+    guess: Remembered | None,
     with_step: bool,
 ) -> tuple[Any, ...]:
     motions, formulation = motions_of(scene, state, control), options.formulation
     bodies = Inputs(motions, arms(scene), state)
 
     def advance(start: Variables, rho: Array) -> tuple[Variables, tuple[Any, ...]]:
-        problem, _, batches = assemble(scene, motions, rho, formulation)
-        first = None if guess is None else _at(rho == relaxations[0], guess)
+        problem, fresh, batches = assembled(scene, motions, rho, options)
+        first = recall(_at(rho == relaxations[0], guess), fresh, batches)
         found = search(problem, start, rho, options, first, accept=not with_step)
         point = found.variables
 
@@ -108,17 +111,21 @@ def _linearize(
         matrices = fused_if_small(derivative, problem, point)(problem.data, point, bodies)
         if not with_step:
             return point, matrices
-        usable = None if guess is None else Guess(point, found.converged)
+        usable = None
+        if guess is not None:
+            usable = remember(point, found.converged, batches)
         solved = found._replace(variables=implicit(problem, point, rho))
         info = info_of(batches, solved, usable, formulation)
         return point, (*matrices, next_state(motions, bodies.arm, solved.variables.y), info)
 
-    _, start, _ = assemble(scene, motions, relaxations[0], formulation)
+    _, start, _ = assembled(scene, motions, relaxations[0], options)
     return jax.lax.scan(advance, start, relaxations)[1]
 
 
-def _at(here: Bool[Array, ""], guess: Guess) -> Guess:
+def _at(here: Bool[Array, ""], guess: Remembered | None) -> Remembered | None:
     """The guess, usable only `here`; of a smoothed step it is the one at its relaxation."""
+    if guess is None:
+        return None
     if guess.usable.ndim:
         guess = jax.tree.map(lambda v: v[0], guess)
     return guess._replace(usable=guess.usable & here)
@@ -233,11 +240,44 @@ def _by_inputs(
         return jax.jacfwd(lambda u: problem.node_residual(y, body.changed(u)))(zero)
 
     by_pose = jnp.zeros((n, size, 6), nodes.dtype)
+    by_fading = jnp.zeros((n, size, 18), nodes.dtype)
     for group, cell, weights in zip(problem.groups, w.cells, cells, strict=True):
         at = (group.gather(w.y), cell.x, cell.dual, group.inputs)
         rows = jnp.concatenate(jax.vmap(formulation.pose_derivative)(*at), axis=1)
         part = matmul(transposed(weights), rows).reshape(len(rows), size, -1, 6).swapaxes(1, 2)
         by_pose += accumulate(part.reshape(-1, size, 6), group.nodes.reshape(-1), n)
+        if group.graph is not None:
+            by_fading += _by_fading(group, w.y, cell, weights, bodies)
     poses = jax.vmap(Inputs.pose_derivative)(bodies)
     by_balance = matmul(transposed(nodes), jax.vmap(balance)(bodies, w.y))
-    return -(by_balance + matmul(by_pose, poses)).swapaxes(0, 1)
+    return -(by_balance + matmul(by_pose, poses) + by_fading).swapaxes(0, 1)
+
+
+def _by_fading(
+    group: CellGroup,
+    y: Float[Array, "n 6"],
+    cell: CellVariables,
+    weights: Float[Array, "contacts rows size"],
+    bodies: Inputs,
+) -> Float[Array, "n size 18"]:
+    """What changes as pairs come near enough to act, or leave: see `broad_phase`."""
+    contacts = group.data
+    whole = contacts._replace(mass=lighter(contacts.a, contacts.b))
+    forces = replace(group, data=whole).residual(y, cell).nodes.reshape(len(cell.x), 1, -1)
+    change = matmul(forces, weights[:, : forces.shape[-1]])[:, 0]
+
+    def slope(c: Contact, inputs: Inputs) -> Float[Array, "arity 18"]:
+        def acting(changes: Float[Array, "arity 18"]) -> Float[Array, ""]:
+            motions = jax.vmap(Inputs.changed)(inputs, changes)
+            moved = [
+                side._replace(motion=jax.tree.map(lambda v, k=k: v[k], motions))
+                for k, side in enumerate(c.sides)
+            ]
+            return broad_phase.share(broad_phase.distance(*moved, *(c.a, c.b)[c.arity :]))
+
+        return jax.grad(acting)(jnp.zeros((c.arity, 18), y.dtype))
+
+    inputs = jax.tree.map(lambda v: v[group.nodes], bodies)
+    slopes = jax.vmap(slope)(contacts, inputs)
+    part = change[:, None, :, None] * slopes[:, :, None, :]
+    return accumulate(part.reshape(-1, *part.shape[2:]), group.nodes.reshape(-1), len(y))

@@ -35,6 +35,10 @@ class SolverOptions:
         warm_start: whether `rollout` first tries each step from the solution of the one before.
         method: "single-level", or "bilevel": collision programs solved inside the contact
             problem, the baseline of the paper.
+        max_contacts: the most contacts that a step has equations for, or two numbers: between two
+            bodies, and of bodies with the environment. The nearest pairs get them, of each kind of
+            pair (balls around the pieces tell; large and small polytopes are two kinds). None is
+            all pairs. A step that lacks a pair that may push says that it has not converged.
         collision_relaxation: rho of the bilevel's collision programs.
         collision_warm_start: whether these start from the solution at the pose before the step.
 
@@ -51,6 +55,7 @@ class SolverOptions:
     polish: int = static(3)
     warm_start: bool = static(True)
     method: str = static("single-level")
+    max_contacts: int | tuple[int, int] | None = static()
     collision_relaxation: float | Array = 1e-6
     collision_warm_start: bool | Array = False
 
@@ -63,8 +68,17 @@ class SolverOptions:
             raise ValueError(f"max_iterations: must be at least 1, got {self.max_iterations}")
         if self.polish < 0:
             raise ValueError(f"polish: must not be negative, got {self.polish}")
+        if any(most is not None and most < 1 for most in self.contact_limits):
+            raise ValueError(f"max_contacts: must be at least 1, got {self.max_contacts}")
         if self.method not in METHODS:
             raise ValueError(f"method: expected one of {METHODS}, got {self.method!r}")
+
+    @property
+    def contact_limits(self) -> tuple[int | None, int | None]:
+        """`max_contacts` of pairs of bodies, and of bodies with the environment."""
+        if isinstance(self.max_contacts, tuple):
+            return self.max_contacts
+        return self.max_contacts, self.max_contacts
 
     @property
     def formulation(self) -> Formulation:

@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from silico_py import rotation
 from silico_py.assembly import ContactBatch, assemble
+from silico_py.broad_phase import Separation
 from silico_py.compilation import jitted
 from silico_py.contact import Contact, Formulation, Touch
 from silico_py.friction import project
@@ -27,10 +28,13 @@ from silico_py.solver import (
     solve,
 )
 from silico_py.validation import vector
+from silico_py.warm_start import Remembered, recall, remember
 
 
 class ContactInfo(NamedTuple):
     """The contacts of one step, in the order of `scene.pairs`.
+
+    Of a pair that `SolverOptions.max_contacts` leaves out alpha is a lower bound; the force is 0.
 
     Attributes:
         alpha: relaxed scaling, less what the relaxation is sure to add. It lies above the exact
@@ -58,6 +62,8 @@ class Info(NamedTuple):
         complementarity: largest error of s o z = rho e.
         contacts: forces and geometry.
         guess: the solution, for the next step to be tried from; None where `step` was given none.
+        complete: whether all pairs that push had equations; see `SolverOptions.max_contacts`. False
+            makes `converged` False.
     """
 
     converged: Bool[Array, ""]
@@ -66,7 +72,8 @@ class Info(NamedTuple):
     residual: Float[Array, ""]
     complementarity: Float[Array, ""]
     contacts: ContactInfo
-    guess: Guess | None
+    guess: Remembered | None
+    complete: Bool[Array, ""]
 
 
 class Trajectory(NamedTuple):
@@ -81,7 +88,7 @@ def step(
     state: State,
     control: Any = None,
     options: SolverOptions | None = None,
-    guess: Guess | None = None,
+    guess: Remembered | None = None,
 ) -> tuple[State, Info]:
     """Advance one time step.
 
@@ -114,18 +121,21 @@ def _step(
     state: State,
     control: Array,
     options: SolverOptions,
-    guess: Guess | None,
+    guess: Remembered | None,
 ) -> tuple[State, Info]:
     motions = motions_of(scene, state, control)
     relaxation = jnp.asarray(options.relaxation, state.position.dtype)
-    problem, start, batches = assemble(scene, motions, relaxation, options.formulation)
+    problem, start, batches = assembled(scene, motions, relaxation, options)
     if options.gradient_relaxation is None:
-        found = solution = search(problem, start, relaxation, options, guess)
+        known = recall(guess, start, batches)
+        found = solution = search(problem, start, relaxation, options, known)
         variables = implicit(problem, solution.variables, relaxation)
     else:
         found, solution, variables = _smoothed(scene, motions, relaxation, options, guess)
     solution = solution._replace(variables=variables)
-    following = None if guess is None else Guess(found.variables, found.converged)
+    following = None
+    if guess is not None:
+        following = remember(found.variables, found.converged, batches)
     info = info_of(batches, solution, following, options.formulation)
     return next_state(motions, arms(scene), solution.variables.y), info
 
@@ -163,19 +173,27 @@ def _rollout(scene: Scene, state: State, controls: Array, options: SolverOptions
     return jax.lax.scan(advance, (state, guess), controls)[1]
 
 
-def no_guess(scene: Scene, state: State, options: SolverOptions | None = None) -> Guess:
+def no_guess(scene: Scene, state: State, options: SolverOptions | None = None) -> Remembered:
     """What stands for `Info.guess` before the first step of a loop; nothing is tried from it."""
     options = options or SolverOptions()
 
-    def start() -> Variables:
+    copies = () if options.gradient_relaxation is None else (2,)
+
+    def unusable() -> Remembered:
         motions = motions_of(scene, state, checked_control(scene, state, None))
         rho = jnp.asarray(options.relaxation, state.position.dtype)
-        return assemble(scene, motions, rho, options.formulation)[1]
+        _, start, batches = assembled(scene, motions, rho, options)
+        variables = jax.tree.map(lambda v: jnp.broadcast_to(v, (*copies, *v.shape)), start)
+        return remember(variables, jnp.zeros(copies, bool), batches)
 
-    copies = () if options.gradient_relaxation is None else (2,)
-    shapes = jax.eval_shape(start)
-    variables = jax.tree.map(lambda v: jnp.zeros(copies + v.shape, v.dtype), shapes)
-    return Guess(variables, jnp.zeros(copies, bool))
+    return jax.tree.map(lambda v: jnp.zeros(v.shape, v.dtype), jax.eval_shape(unusable))
+
+
+def assembled(
+    scene: Scene, motions: Motion, relaxation: Float[Array, ""], options: SolverOptions
+) -> tuple[Problem, Variables, list[ContactBatch]]:
+    """`assemble` as the options say."""
+    return assemble(scene, motions, relaxation, options.formulation, options.contact_limits)
 
 
 def checked(options: SolverOptions | None, state: State) -> SolverOptions:
@@ -198,21 +216,21 @@ def _smoothed(
     motions: Motion,
     relaxation: Float[Array, ""],
     options: SolverOptions,
-    guess: Guess | None,
+    guess: Remembered | None,
 ) -> tuple[Solution, Solution, Variables]:
     """Both solutions, the one at `relaxation`, its variables with the derivatives of the other."""
     smooth = jnp.asarray(options.gradient_relaxation, relaxation.dtype)
 
-    def solved(at: tuple[Float[Array, ""], Guess | None]) -> Solution:
+    def solved(at: tuple[Float[Array, ""], Remembered | None]) -> Solution:
         rho, guess = at
-        problem, start, _ = assemble(scene, motions, rho, options.formulation)
-        return search(problem, start, rho, options, guess)
+        problem, start, batches = assembled(scene, motions, rho, options)
+        return search(problem, start, rho, options, recall(guess, start, batches))
 
     # One program for both relaxations.
     both = jax.lax.stop_gradient(jnp.stack([relaxation, smooth]))
     found = jax.lax.map(solved, (both, guess))
     solution, point = (jax.tree.map(lambda v, k=k: v[k], found) for k in (0, 1))
-    problem, _, _ = assemble(scene, motions, smooth, options.formulation)
+    problem, _, _ = assembled(scene, motions, smooth, options)
     return found, solution, implicit(problem, solution.variables, smooth, point.variables)
 
 
@@ -288,14 +306,21 @@ def arms(scene: Scene) -> Float[Array, "n 3"]:
 
 
 def info_of(
-    batches: list[ContactBatch], solution: Solution, guess: Guess | None, formulation: Formulation
+    batches: list[ContactBatch],
+    solution: Solution,
+    guess: Remembered | None,
+    formulation: Formulation,
 ) -> Info:
     """What a solution says about its step."""
     y = solution.variables.y
-    parts = []
+    parts, complete = [], jnp.ones((), bool)
     for batch, cell in zip(batches, solution.variables.cells, strict=True):
         read = jax.vmap(lambda *at: _contact_info(formulation.touch(*at), at[-1]))
-        parts.append(read(y[batch.nodes], cell.x, cell.dual, batch.contacts))
+        part = read(y[batch.touched], cell.x, cell.dual, batch.contacts)
+        if batch.candidates is not None:
+            part = _among_all(part, batch.candidates.at_end(y), batch.candidates.chosen)
+            complete &= batch.candidates.complete(part.alpha)
+        parts.append(part)
     order = np.argsort(np.concatenate([batch.indices for batch in batches] or [[]]).astype(int))
     if parts:
         contacts = jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[order], *parts)
@@ -303,14 +328,21 @@ def info_of(
         empty = jnp.zeros((0, 3), y.dtype)
         contacts = ContactInfo(empty[:, 0], empty, empty, empty)
     return Info(
-        solution.converged,
+        solution.converged & complete,
         solution.status,
         solution.iterations,
         solution.residual,
         solution.complementarity,
         contacts,
         guess,
+        complete,
     )
+
+
+def _among_all(part: ContactInfo, end: Separation, chosen: Int[Array, " contacts"]) -> ContactInfo:
+    """The contacts that were chosen, among all pairs of their kind."""
+    apart = ContactInfo(end.alpha, end.point, end.normal, jnp.zeros_like(end.point))
+    return jax.tree.map(lambda v, own: v.at[chosen].set(own), apart, part)
 
 
 def _contact_info(touch: Touch, c: Contact) -> ContactInfo:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -17,12 +17,10 @@ from jaxtyping import Array, Float, Int
 
 from silico_py.solver import dense, levels
 from silico_py.solver.dense import accumulate, matmul, outlined
-from silico_py.solver.levels import Blocks
+from silico_py.solver.levels import Blocks, Links
 
 FEWEST_ROWS = 60  # of a matrix that is cut
 OVERHEAD = 6.0  # of many small factorisations: what they cost over their share of the rows
-
-Nodes = Sequence[Int[np.ndarray, "cells arity"]]  # of each group of cells
 
 
 class Elimination(NamedTuple):
@@ -41,32 +39,51 @@ class Factor(NamedTuple):
 
 
 def factorize(
-    nodes: Nodes,
+    links: Sequence[Links],
     own: Float[Array, "nodes ny ny"],
     added: Sequence[Float[Array, "cells v v"]],
 ) -> Factor:
     """LU factorisation.
 
     Args:
-        nodes: those that each cell touches.
+        links: of each group, the nodes that its cells touch.
         own: the nodes' own blocks.
         added: of each group, what its cells add to the rows of their nodes and local primals.
             The block of the latter is eliminated in its order: its leading blocks have to be
             regular. Those of a convex program are negative semidefinite, which is enough.
     """
     n, ny, _ = own.shape
+    known = _known(links, n)
     blocks, pairs, cells = [own], [np.arange(n) * (n + 1)], []
-    for touched, matrix in zip(nodes, added, strict=True):
+    for (touched, _), matrix in zip(links, added, strict=True):
         m, arity = touched.shape
         cell, reduced = outlined(_eliminate, arity * ny, axes=0)(matrix)
         part = reduced.reshape(m, arity, ny, arity, ny)
         blocks.append(part.swapaxes(2, 3).reshape(-1, ny, ny))
-        pairs.append((touched[:, :, None] * n + touched[:, None, :]).reshape(-1))
+        pairs.append(_pairs(touched, n))
         cells.append(cell)
-    known, targets = np.unique(np.concatenate(pairs), return_inverse=True)
-    joint = accumulate(jnp.concatenate(blocks), targets, len(known))
-    matrix = _by_level(joint, known, rows_by_level(nodes, n, ny), n)
+    joint = accumulate(jnp.concatenate(blocks), _places(pairs, known, n), len(known))
+    matrix = _by_level(joint, known, rows_by_level(links, n, ny), n)
     return Factor(tuple(cells), levels.factorize(matrix))
+
+
+def _known(links: Sequence[Links], n: int) -> Int[np.ndarray, " pairs"]:
+    """Pairs of nodes (number n i + j) that a cell may join, and each node with itself."""
+    joined = [_pairs(link.graph, n) for link in links]
+    return np.unique(np.concatenate([np.arange(n) * (n + 1), *joined]))
+
+
+def _pairs(touched: Array | np.ndarray, n: int) -> Any:
+    return (touched[:, :, None] * n + touched[:, None, :]).reshape(-1)
+
+
+def _places(pairs: list[Any], known: Int[np.ndarray, " pairs"], n: int) -> Any:
+    """Where each pair stands among the known ones; an array of numpy if none is traced."""
+    table = np.zeros(n * n, np.int32)
+    table[known] = np.arange(len(known))
+    if all(isinstance(part, np.ndarray) for part in pairs):
+        return table[np.concatenate(pairs)]
+    return jnp.asarray(table)[jnp.concatenate(pairs)]
 
 
 def _eliminate(own: int, matrix: Float[Array, "v v"]) -> tuple[Elimination, Array]:
@@ -87,16 +104,19 @@ def _regularized(matrix: Float[Array, "nx nx"]) -> Float[Array, "nx nx"]:
 
 
 def solve(
-    nodes: Nodes, factor: Factor, own: Float[Array, "nodes ny columns"], local: Sequence[Array]
+    links: Sequence[Links],
+    factor: Factor,
+    own: Float[Array, "nodes ny columns"],
+    local: Sequence[Array],
 ) -> tuple[Array, list[Array]]:
     """A^-1 times rows of the nodes and `(cells, nx, columns)` of each group, in the same parts."""
     alone = [matmul(cell.inverse, rows) for cell, rows in zip(factor.cells, local, strict=True)]
-    for touched, cell, moves in zip(nodes, factor.cells, alone, strict=True):
+    for (touched, _), cell, moves in zip(links, factor.cells, alone, strict=True):
         own = own - on_nodes(matmul(cell.force, moves), touched, own)
-    y = _by_levels(nodes, partial(levels.solve, factor.nodes), own)
+    y = _by_levels(links, partial(levels.solve, factor.nodes), own)
     moved = [
         moves - matmul(cell.share, of_cells(y, touched))
-        for touched, cell, moves in zip(nodes, factor.cells, alone, strict=True)
+        for (touched, _), cell, moves in zip(links, factor.cells, alone, strict=True)
     ]
     return y, moved
 
@@ -108,48 +128,53 @@ def transposed(factor: Factor) -> Factor:
 
 
 def solve_transposed(
-    nodes: Nodes, factor: Factor, own: Float[Array, "nodes ny columns"], local: Sequence[Array]
+    links: Sequence[Links],
+    factor: Factor,
+    own: Float[Array, "nodes ny columns"],
+    local: Sequence[Array],
 ) -> tuple[Array, list[Array]]:
     """A^-T times the same, for a factor `transposed` before.
 
     It takes the steps of `solve` in reverse order, or rounding tells them apart.
     """
-    for touched, cell, rows in zip(nodes, factor.cells, local, strict=True):
+    for (touched, _), cell, rows in zip(links, factor.cells, local, strict=True):
         own = own - on_nodes(matmul(cell.share, rows), touched, own)
-    y = _by_levels(nodes, partial(levels.solve_transposed, factor.nodes), own)
+    y = _by_levels(links, partial(levels.solve_transposed, factor.nodes), own)
     moved = []
-    for touched, cell, rows in zip(nodes, factor.cells, local, strict=True):
+    for (touched, _), cell, rows in zip(links, factor.cells, local, strict=True):
         left = rows - matmul(cell.force, of_cells(y, touched))
         moved.append(matmul(cell.inverse, left))
     return y, moved
 
 
-def of_cells(y: Float[Array, "nodes ny columns"], touched: np.ndarray) -> Array:
+def of_cells(y: Float[Array, "nodes ny columns"], touched: Array | np.ndarray) -> Array:
     """The rows of each cell's own nodes."""
     m, arity = touched.shape
     return y[touched].reshape(m, arity * y.shape[1], y.shape[-1])
 
 
-def on_nodes(rows: Float[Array, "cells own columns"], touched: np.ndarray, like: Array) -> Array:
+def on_nodes(
+    rows: Float[Array, "cells own columns"], touched: Array | np.ndarray, like: Array
+) -> Array:
     """The sum of what the cells add to each node."""
     return accumulate(rows.reshape(-1, *like.shape[1:]), touched.reshape(-1), len(like))
 
 
 def _by_levels(
-    nodes: Nodes, solve: Callable[[Array], Array], own: Float[Array, "nodes ny columns"]
+    links: Sequence[Links], solve: Callable[[Array], Array], own: Float[Array, "nodes ny columns"]
 ) -> Float[Array, "nodes ny columns"]:
     """`solve` of the rows of the nodes, which takes and gives them level by level."""
     n, ny, columns = own.shape
-    flat, rows = own.reshape(-1, columns), rows_by_level(nodes, n, ny)
+    flat, rows = own.reshape(-1, columns), rows_by_level(links, n, ny)
     if len(rows) == 1:
         return solve(flat[None])[0].reshape(own.shape)
     found = solve(jnp.pad(flat, ((0, 1), (0, 0)))[rows]).reshape(-1, columns)
     return found[np.argsort(rows.reshape(-1))[: len(flat)]].reshape(own.shape)
 
 
-def rows_by_level(nodes: Nodes, n: int, ny: int) -> Int[np.ndarray, "levels size"]:
+def rows_by_level(links: Sequence[Links], n: int, ny: int) -> Int[np.ndarray, "levels size"]:
     """The rows of each level, filled up with one that does not exist."""
-    level = np.repeat(levels.levels(n, nodes), ny)
+    level = np.repeat(levels.levels(n, [link.graph for link in links]), ny)
     total, counts = len(level), np.bincount(level)
     work = OVERHEAD * len(counts) * counts.max() ** 3
     if total < FEWEST_ROWS or work > total**3:

@@ -24,6 +24,7 @@ LARGEST_SYSTEM = 20  # rows of a system that is factorised here; larger programs
 LARGEST_SUBSTITUTION = 128  # rows of a factor that is substituted here
 MATERIALIZED = 4000  # products of a sum that is one loop nest
 UNROLLED = 4  # terms of a product that is written term by term
+SCATTERED = 2000  # entries of a sum by target from which on a scatter takes less time
 NARROW = 4  # terms or columns of a product that costs less than a call to a library
 
 
@@ -205,9 +206,11 @@ def inverse(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
 
 
 def accumulate(
-    values: Float[Array, "terms *shape"], targets: Int[np.ndarray, " terms"], size: int
+    values: Float[Array, "terms *shape"], targets: Int[np.ndarray | Array, " terms"], size: int
 ) -> Float[Array, "size *shape"]:
     """Sum the values of each target: a scatter as a gather, for targets known in advance."""
+    if not isinstance(targets, np.ndarray):
+        return _scattered(values, targets, size)
     if np.array_equal(targets, np.arange(size)):
         return values
     order = np.argsort(targets, kind="stable")
@@ -217,3 +220,14 @@ def accumulate(
     table[targets[order], rank] = order
     padded = jnp.concatenate([values, jnp.zeros_like(values, shape=(1, *values.shape[1:]))])
     return jnp.sum(padded[table], axis=1)
+
+
+def _scattered(values: Array, targets: Int[Array, " terms"], size: int) -> Array:
+    """For targets known at run time alone; as a product where that is less work."""
+    flat = values.reshape(len(values), prod(values.shape[1:]))
+    if in_kernel() or size * flat.shape[1] <= SCATTERED:
+        chosen = (targets == jnp.arange(size, dtype=targets.dtype)[:, None]).astype(values.dtype)
+        total = matmul(chosen, flat)
+    else:
+        total = jnp.zeros((size, flat.shape[1]), values.dtype).at[targets].add(flat)
+    return total.reshape(size, *values.shape[1:])

@@ -103,8 +103,8 @@ def factorize(
         part = condense(jacobian, cell, delta)
         reduced.append(part.to_v - matmul(part.to_dual, part.dual_map))
         cells.append(part)
-    nodes = [group.nodes for group in problem.groups]
-    return Factor(node_jacobian, tuple(cells), condensed.factorize(nodes, node_jacobian, reduced))
+    links = [group.links for group in problem.groups]
+    return Factor(node_jacobian, tuple(cells), condensed.factorize(links, node_jacobian, reduced))
 
 
 def directions(problem: Problem, factor: Factor, *targets: Conditions) -> list[Variables]:
@@ -290,7 +290,7 @@ def _solve_regularized(problem: Problem, factor: Factor, rhs: SystemVector) -> S
         forces = forces - force
         rows.append(r.local - local)
         offsets.append(offset)
-    y, moves = condensed.solve([g.nodes for g in problem.groups], factor.condensed, forces, rows)
+    y, moves = condensed.solve([g.links for g in problem.groups], factor.condensed, forces, rows)
     cells = [
         CellVector(dx, offset - matmul(f.dual_map, _cell_directions(group, y, dx)))
         for group, f, offset, dx in zip(problem.groups, factor.cells, offsets, moves, strict=True)
@@ -307,8 +307,8 @@ def _solve_regularized_transposed(
         force, local = _split(group, nodes, matmul(f.dual_map, r.product))
         nodes = nodes - force
         rows.append(r.local - local)
-    groups = [g.nodes for g in problem.groups]
-    y, moves = condensed.solve_transposed(groups, turned.condensed, nodes, rows)
+    links = [g.links for g in problem.groups]
+    y, moves = condensed.solve_transposed(links, turned.condensed, nodes, rows)
     cells = []
     for group, f, r, x in zip(problem.groups, turned.cells, rhs.cells, moves, strict=True):
         dual = r.product - matmul(f.to_dual, _cell_directions(group, y, x))

@@ -20,6 +20,13 @@ from silico_py.solver import dense
 from silico_py.solver.dense import matmul
 
 
+class Links(NamedTuple):
+    """Which nodes each of many cells touches, perhaps known at run time alone."""
+
+    nodes: Int[np.ndarray | Array, "cells arity"]
+    graph: Int[np.ndarray, "links arity"]  # every row that `nodes` may have
+
+
 class Blocks(NamedTuple):
     """A block tridiagonal matrix; `lower[k]` and `upper[k]` join the levels k and k + 1."""
 

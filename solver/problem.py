@@ -1,7 +1,8 @@
 """The problem class: relaxed complementarity over a sparse graph of nodes and cells.
 
 Unknowns are one vector `y` a node and, for each cell, local primals `x`, duals `z` and
-slacks `s`. Each cell touches a fixed number of nodes. The relaxed conditions are
+slacks `s`. Each cell touches a fixed number of nodes; which ones may be known at run time alone.
+The relaxed conditions are
 
     node_residual(y) + sum over cells of node forces(y, x, z) = 0      one row block a node
     local(y, x, z)                                            = 0      one row block a cell
@@ -25,6 +26,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from silico_py.solver.cones import ProductCone
 from silico_py.solver.dense import accumulate, outlined
+from silico_py.solver.levels import Links
 
 
 class CellResidual(NamedTuple):
@@ -67,7 +69,8 @@ class CellGroup:
 
     Attributes:
         cone: the cone K of one cell.
-        nodes: `(cells, arity)` indices of the nodes each cell touches.
+        nodes: `(cells, arity)` indices of the nodes each cell touches: numpy's where they are
+            known in advance.
         function: `(y (arity, ny), x (nx,), z (dim,), data) -> CellResidual` for one cell.
         data: pytree of per-cell parameters.
         split: the slack rows from `split` on may depend on the duals before `split`; no
@@ -83,10 +86,11 @@ class CellGroup:
         memo: of the point at hand, if it is known.
         fusible: whether these functions are short and depend on their arguments alone, so that
             they may be put into a kernel with the rest of the search.
+        graph: where `nodes` are not known in advance, every row that they may have.
     """
 
     cone: ProductCone
-    nodes: Int[np.ndarray, "cells arity"]
+    nodes: Int[np.ndarray | Array, "cells arity"]
     function: CellFunction
     data: Any
     split: int
@@ -95,6 +99,12 @@ class CellGroup:
     prepare: Callable[[Array, Any], Any] | None = None
     memo: Any = None
     fusible: bool = True
+    graph: Int[np.ndarray, "links arity"] | None = None
+
+    @property
+    def links(self) -> Links:
+        """The nodes of the cells, and those that they may be."""
+        return Links(self.nodes, self.nodes if self.graph is None else self.graph)
 
     def gather(self, y: Float[Array, "nodes ny"]) -> Float[Array, "cells arity ny"]:
         """Node vectors as each cell sees them."""
@@ -151,7 +161,8 @@ class Problem:
     @property
     def data(self) -> tuple:
         """The parameters of all rows, as one pytree."""
-        return self.node_data, tuple(group.data for group in self.groups), self.node_scale
+        chosen = tuple(None if group.graph is None else group.nodes for group in self.groups)
+        return self.node_data, tuple(group.data for group in self.groups), self.node_scale, chosen
 
     def eased(self, easing: Float[Array, ""]) -> Problem:
         """The problem that the cells offer at `easing`."""
@@ -182,8 +193,10 @@ class Problem:
 
     def with_data(self, data: tuple) -> Problem:
         """The same problem with other parameters."""
-        pairs = zip(self.groups, data[1], strict=True)
-        groups = tuple(replace(group, data=values) for group, values in pairs)
+        groups = tuple(
+            replace(group, data=values, nodes=group.nodes if chosen is None else chosen)
+            for group, values, chosen in zip(self.groups, data[1], data[3], strict=True)
+        )
         return replace(self, node_data=data[0], groups=groups, node_scale=data[2])
 
 

@@ -62,6 +62,7 @@ CASES = {
     "relaxation": ("relaxation", lambda: sp.SolverOptions(relaxation=0.0)),
     "too tight": ("relaxation", lambda: step(options=sp.SolverOptions(relaxation=1e-14))),
     "iterations": ("max_iterations", lambda: sp.SolverOptions(max_iterations=0)),
+    "contacts": ("max_contacts", lambda: sp.SolverOptions(max_contacts=0)),
     "method": ("method", lambda: sp.SolverOptions(method="magic")),
     "drop": ("primitive", lambda: sp.scenes.drop("teapot")),
     "stack": ("n", lambda: sp.scenes.stack(0)),

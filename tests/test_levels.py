@@ -64,23 +64,31 @@ def system(pairs, n=15, seed=0):
     return nodes, own, added, rhs
 
 
-def solved(nodes, own, added, rhs, transposed=False):
-    factor = condensed.factorize(nodes, jnp.asarray(own), [jnp.asarray(a) for a in added])
-    solve = condensed.solve
-    if transposed:
-        solve, factor = condensed.solve_transposed, condensed.transposed(factor)
-    y, local = solve(nodes, factor, jnp.asarray(rhs[0]), list(map(jnp.asarray, rhs[1])))
+def solved(nodes, own, added, rhs, transposed=False, late=False):
+    """By levels; with `late` the nodes of each cell are known to the compiled program alone."""
+
+    def run(chosen):
+        links = [levels.Links(c, n) for c, n in zip(chosen, nodes, strict=True)]
+        factor = condensed.factorize(links, jnp.asarray(own), [jnp.asarray(a) for a in added])
+        solve = condensed.solve
+        if transposed:
+            solve, factor = condensed.solve_transposed, condensed.transposed(factor)
+        return solve(links, factor, jnp.asarray(rhs[0]), list(map(jnp.asarray, rhs[1])))
+
+    y, local = jax.jit(run)(nodes) if late else run(nodes)
     return np.concatenate([np.asarray(v).reshape(-1, COLUMNS) for v in (y, *local)])
 
 
+@pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("name", GRAPHS)
-def test_agrees_with_a_dense_solve(name):
+def test_agrees_with_a_dense_solve(name, late):
     nodes, own, added, rhs = system(GRAPHS[name])
     flat = np.concatenate([v.reshape(-1, COLUMNS) for v in (rhs[0], *rhs[1])])
     matrix = dense_matrix(nodes, own, added)
     expected = np.linalg.solve(matrix, flat)
-    np.testing.assert_allclose(solved(nodes, own, added, rhs), expected, rtol=1e-9, atol=1e-11)
-    found = solved(nodes, own, added, rhs, transposed=True)
+    found = solved(nodes, own, added, rhs, late=late)
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-11)
+    found = solved(nodes, own, added, rhs, transposed=True, late=late)
     np.testing.assert_allclose(found, np.linalg.solve(matrix.T, flat), rtol=1e-9, atol=1e-11)
 
 
@@ -95,23 +103,27 @@ def test_neighbours_are_at_most_one_level_apart(pairs):
 
 def test_a_chain_is_cut_and_a_clique_is_not():
     chain = np.array(GRAPHS["shuffled chain"])
-    rows = condensed.rows_by_level([chain], 15, 6)
+    rows = condensed.rows_by_level([levels.Links(chain, chain)], 15, 6)
     np.testing.assert_array_equal(np.sort(rows.reshape(-1)), np.arange(15 * 6))
     assert rows.shape == (15, 6)
     clique = np.array([(i, j) for i in range(15) for j in range(i)])
-    assert len(condensed.rows_by_level([clique], 15, 6)) == 1
+    assert len(condensed.rows_by_level([levels.Links(clique, clique)], 15, 6)) == 1
 
 
-def isotonic(targets, relaxation=1e-9):
-    """argmin |y - targets|^2 with y_0 <= y_1 <= ..., each column for itself: a chain of nodes."""
+def isotonic(targets, relaxation=1e-9, chosen=None):
+    """argmin |y - targets|^2 with y_0 <= y_1 <= ..., each column for itself: a chain of nodes.
+
+    `chosen` are the links of the chain in an order known at run time.
+    """
     n, ny = targets.shape
-    links = np.stack([np.arange(n - 1), np.arange(1, n)], axis=1)
+    chain = np.stack([np.arange(n - 1), np.arange(1, n)], axis=1)
+    links, graph = (chain, None) if chosen is None else (chosen, chain)
     zeros, ones = jnp.zeros((n - 1, 0)), jnp.ones((n - 1, ny))
 
     def order(y, x, z, data):
         return CellResidual(jnp.stack([z, -z]), x, y[1] - y[0])
 
-    cells = CellGroup(ProductCone.orthant(ny), links, order, zeros, split=ny)
+    cells = CellGroup(ProductCone.orthant(ny), links, order, zeros, split=ny, graph=graph)
     problem = Problem(jnp.subtract, targets, (cells,), jnp.ones((n, ny)), monotone=True)
     start = Variables(jnp.zeros((n, ny)), (CellVariables(zeros, ones, ones),))
     rho = jnp.asarray(relaxation)
@@ -119,21 +131,31 @@ def isotonic(targets, relaxation=1e-9):
     return implicit(problem, found.variables, rho).y, found.converged
 
 
-def test_a_chain_of_variables_solves_isotonic_regression():
+def shuffled_chain(n=30):
+    """The links of the chain of `isotonic` in another order."""
+    k = np.random.default_rng(2).permutation(n - 1)
+    return jnp.asarray(np.stack([k, k + 1], axis=1))
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_chain_of_variables_solves_isotonic_regression(late):
     targets = np.random.default_rng(0).normal(size=(30, 3)) + 0.05 * np.arange(30)[:, None]
-    y, converged = jax.jit(isotonic)(jnp.asarray(targets))
+    chosen = shuffled_chain() if late else None
+    y, converged = jax.jit(isotonic)(jnp.asarray(targets), chosen=chosen)
     assert converged
     expected = np.stack([isotonic_regression(column).x for column in targets.T], axis=1)
     np.testing.assert_allclose(y, expected, atol=1e-6)
 
 
-def test_derivatives_along_levels():
+@pytest.mark.parametrize("late", [False, True])
+def test_derivatives_along_levels(late):
     rng = np.random.default_rng(1)
     targets, weights, direction = rng.normal(size=(3, 30, 3))
+    chosen = shuffled_chain() if late else None
 
     @jax.jit
     def loss(targets):
-        return jnp.sum(jnp.sin(isotonic(targets, 1e-3)[0]) * weights)
+        return jnp.sum(jnp.sin(isotonic(targets, 1e-3, chosen)[0]) * weights)
 
     slope = jnp.sum(jax.jit(jax.grad(loss))(jnp.asarray(targets)) * direction)
     h = 1e-4

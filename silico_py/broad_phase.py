@@ -1,0 +1,133 @@
+"""Broad phase: pairs that stay apart in a step and may be left out, by balls around their pieces.
+
+A pair far apart pushes by little more than the relaxation. What of that a step would lose, were the
+pair left out of one step and not of the next, fades with the gap between the balls: derivatives
+have no jump.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from silico_py import rotation
+from silico_py.collision_program import Piece, growth, pair_length
+from silico_py.contact import Side, current, kinematics
+from silico_py.integrator import Motion
+from silico_py.primitives import HalfSpace
+from silico_py.primitives._base import safe_norm
+from silico_py.solver.dense import matmul
+
+# In radii of the smaller ball, beyond what the free motion of the pair may close:
+NEAR = 0.25  # gap up to which forces act in full
+FADE = 0.25  # further gap over which they fade
+
+
+class Separation(NamedTuple):
+    """Of the balls around two pieces.
+
+    Attributes:
+        gap: negative where they overlap [m].
+        alpha: a lower bound of the pieces' scaling.
+        point: between the balls, world [m].
+        normal: unit vector from b to a, world.
+    """
+
+    gap: Float[Array, ""]
+    alpha: Float[Array, ""]
+    point: Float[Array, "3"]
+    normal: Float[Array, "3"]
+
+
+class Candidates(NamedTuple):
+    """All pairs of one kind, of which the nearest are `chosen`."""
+
+    nodes: Int[Array, "pairs arity"]
+    a: Side
+    b: Side
+    share: Float[Array, " pairs"]
+    chosen: Int[Array, " contacts"]
+
+    @property
+    def touched(self) -> Int[Array, "contacts arity"]:
+        """Bodies of the chosen pairs."""
+        return self.nodes[self.chosen]
+
+    @property
+    def acting(self) -> Float[Array, " contacts"]:
+        """Share of the forces of each chosen pair that act."""
+        return self.share[self.chosen]
+
+    def at_end(self, y: Float[Array, "bodies 6"]) -> Separation:
+        """Of all pairs, after moving with y."""
+        own = y[self.nodes]
+        other = own[:, 1] if self.b.motion is not None else None
+        a, b = (jax.vmap(_moved)(*side) for side in ((self.a, own[:, 0]), (self.b, other)))
+        return jax.vmap(separation)(a, b)
+
+    def complete(self, alpha: Float[Array, " pairs"]) -> Bool[Array, ""]:
+        """Whether every pair that acts was chosen, and none that acts in part touches at the end,
+        given the scalings there or bounds of them."""
+        acting = jnp.zeros_like(self.share).at[self.chosen].set(self.acting)
+        return jnp.all((acting == self.share) & ((acting == 1) | (alpha > 1)))
+
+
+def nearest(nodes: Int[np.ndarray, "pairs arity"], a: Side, b: Side, most: int) -> Candidates:
+    """So many pairs of one kind, those first that act the most."""
+    far = jax.vmap(distance)(a, b)
+    _, chosen = jax.lax.top_k(-jax.lax.stop_gradient(far), most)
+    return Candidates(jnp.asarray(nodes), a, b, share(far), chosen)
+
+
+def share(far: Float[Array, "*pairs"]) -> Float[Array, "*pairs"]:
+    """Of the forces of a pair that act, by its `distance`: 1 up to 0, nothing from 1 on."""
+    t = jnp.clip(far, 0, 1)
+    return 1 - t * t * (3 - 2 * t)
+
+
+def distance(a: Side, b: Side) -> Float[Array, ""]:
+    """How far a pair is from where its forces act in full, over where they do not act at all."""
+    start_a, start_b = current(a), current(b)
+    balls = separation(start_a, start_b)
+    margin = NEAR * pair_length(a.shape, b.shape)
+    closing = -jnp.sum(balls.normal * (_free_move(a, start_a) - _free_move(b, start_b)))
+    closing = (closing + jnp.sqrt(closing**2 + margin**2)) / 2  # not negative, without a kink
+    return (balls.gap - closing - margin) / (FADE / NEAR * margin)
+
+
+def separation(a: Piece, b: Piece) -> Separation:
+    """Of the balls of two pieces, or of a ball and a half-space."""
+    length = pair_length(a.shape, b.shape)
+    grown = growth(a.shape, length) * a.length
+    if isinstance(b.shape, HalfSpace):
+        normal = matmul(b.rotation, b.shape.normal)
+        gap = jnp.sum(normal * (a.reference - b.center)) - b.shape.offset - a.length
+    else:
+        between = a.reference - b.reference
+        size = safe_norm(between)
+        normal = between / jnp.where(size > 0, size, 1)
+        gap = size - a.length - b.length
+        grown += growth(b.shape, length) * b.length
+    return Separation(gap, 1 + gap / grown, a.reference - (a.length + gap / 2) * normal, normal)
+
+
+def _free_move(side: Side, start: Piece) -> Float[Array, "3"]:
+    """How far the ball would move in this step if nothing touched its body."""
+    if side.motion is None:
+        return jnp.zeros_like(start.center)
+    return _moved(side, _free_motion(side.motion)).reference - start.reference
+
+
+def _free_motion(m: Motion) -> Float[Array, "6"]:
+    """About (v+, w+) without contacts: torques are left out."""
+    turn = rotation.rotate(rotation.conjugate(m.orientation), m.command[3:])
+    velocity = m.memory * m.velocity + m.timestep * m.force / m.mass + m.command[:3] / m.timestep
+    return jnp.concatenate([velocity, m.memory * m.angular_velocity + turn / m.timestep])
+
+
+def _moved(side: Side, y: Float[Array, "6"] | None) -> Piece:
+    return kinematics(side, y).piece

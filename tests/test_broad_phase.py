@@ -1,0 +1,184 @@
+"""Pairs left out of a step: what they would have done, derivatives, and when a step says so."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from shapes import CONVEX, SHAPES, SOLIDS
+
+import silico_py as sp
+from silico_py import broad_phase, rotation
+from silico_py.collision_program import Piece, SlackMap, pair_length
+from silico_py.linearization import difference, perturb
+
+RHO = 1e-3
+FEWEST = 2  # of each kind that act in `balls`
+
+
+@pytest.fixture(scope="module")
+def balls():
+    """One ball on the floor, one close above it, one whose forces on ball and floor fade."""
+    bodies = [sp.Body(f"ball{k}", sp.Sphere(radius=0.2), mass=1.0 + k) for k in range(4)]
+    scene = sp.Scene(bodies, [sp.HalfSpace((0, 0, 1), 0)], timestep=0.05, friction=0.3)
+    state = scene.state(
+        position=[[0, 0, 0.2], [0.05, 0.02, 0.62], [0.468, 0, 0.28], [-0.3, 0.4, 0.4]],
+        velocity=[[0.1, 0, 0], [0, 0, 0.3], [0.2, 0.3, 0], [0, 0, 1.0]],
+        angular_velocity=[[1.0, 2.0, 3.0]] * 4,
+    )
+    return scene, state
+
+
+def options(most, relaxation=RHO):
+    return sp.SolverOptions(relaxation=relaxation, max_contacts=most)
+
+
+def flat(state):
+    return np.concatenate([np.ravel(v) for v in jax.tree.leaves(state)])
+
+
+def test_what_does_not_act_does_not_matter(balls):
+    found = [sp.step(*balls, None, options(most)) for most in (FEWEST, 3)]
+    for _, info in found:
+        assert info.converged and info.complete
+    np.testing.assert_allclose(flat(found[0][0]), flat(found[1][0]), atol=1e-9)
+
+
+@pytest.mark.parametrize("relaxation", [1e-3, 1e-6])
+def test_a_step_lacks_relaxed_forces_alone(balls, relaxation):
+    some, info = sp.step(*balls, None, options(FEWEST, relaxation))
+    every, reference = sp.step(*balls, None, options(None, relaxation))
+    left = np.all(np.asarray(info.contacts.force) == 0, axis=1)
+    alpha, bound = np.asarray(reference.contacts.alpha), np.asarray(info.contacts.alpha)
+    assert left.sum() == 6
+    assert np.all((bound[left] > 1) & (bound[left] <= alpha[left]))
+    # Each would have pushed by rho / (alpha - 1), in units of the lighter mass at 1 m/s.
+    lost = np.sum(relaxation / (alpha[alpha > 1.05] - 1))
+    change = np.abs(flat(some) - flat(every)).max()
+    assert 0.01 * lost < change < 4 * lost
+
+
+def test_more_pairs_than_allowed_is_said(balls):
+    _, info = sp.step(*balls, None, options(1))
+    assert not info.complete and not info.converged
+    assert info.status == sp.Status.CONVERGED
+
+
+def test_a_body_thrown_at_one_far_away_is_said(balls):
+    scene, _ = balls
+    place = [[1.15, 0, 5], [0.45, 0, 5], [-5, 0, 5], [0, 0, 5]]
+    state = scene.state(position=place, velocity=[*np.zeros((3, 3)), [12, 0, 0]])
+    assert sp.step(scene, state, None, options(None))[1].converged
+    following, info = sp.step(scene, state, None, options(FEWEST))
+    assert not info.complete and not info.converged
+    assert following.position[1, 0] > following.position[0, 0] - 0.4
+
+
+def test_fading_forces_are_differentiated(balls):
+    scene, state = balls
+    following, info = sp.step(scene, state, None, options(FEWEST))
+    size = np.sort(np.linalg.norm(info.contacts.force, axis=1))
+    assert np.all(size[-4:] > 0) and np.all(size[-4:-2] < 0.5)
+    matrix, _ = sp.linearize(scene, state, None, RHO, options(FEWEST))
+
+    def changed(change):
+        moved, _ = sp.step(scene, perturb(state, change), None, options(FEWEST))
+        return difference(moved, following).reshape(-1)
+
+    rng, h = np.random.default_rng(0), 2e-6
+    for direction in rng.normal(size=(4, 4, 12)):
+        slope = (changed(h * direction) - changed(-h * direction)) / (2 * h)
+        np.testing.assert_allclose(matrix @ direction.reshape(-1), slope, atol=1e-6)
+
+
+def test_batches_and_reverse_mode(balls):
+    scene, state = balls
+    weights = jnp.asarray(np.random.default_rng(1).normal(size=(4, 3)))
+
+    def at(shift):
+        place = state.position + shift * jnp.eye(4, 3)
+        return sp.State(place, state.orientation, state.velocity, state.angular_velocity)
+
+    def loss(shift, velocity):
+        start = at(shift)
+        start = sp.State(start.position, start.orientation, velocity, start.angular_velocity)
+        return jnp.sum(weights * sp.step(scene, start, None, options(FEWEST))[0].position)
+
+    shifts = jnp.asarray([0.0, 0.01])
+    slopes = jax.jit(jax.vmap(jax.grad(loss, argnums=1), in_axes=(0, None)))(shifts, state.velocity)
+    for shift, slope in zip(shifts, slopes, strict=True):
+        matrix, _ = sp.linearize(scene, at(shift), None, RHO, options(FEWEST))
+        blocks = matrix.reshape(4, 12, 4, 12)[:, :3, :, 6:9]
+        np.testing.assert_allclose(slope, jnp.einsum("ia,iajb->jb", weights, blocks), atol=1e-9)
+
+
+def test_a_guess_follows_the_pairs_not_their_places(balls):
+    scene, state = balls
+
+    def again(guess):
+        return sp.step(scene, state, None, options(3), guess)
+
+    first, cold = again(sp.no_guess(scene, state, options(3)))
+    _, warm = again(cold.guess)
+    assert 2 * warm.iterations < cold.iterations
+    turned = cold.guess._replace(
+        variables=cold.guess.variables._replace(
+            cells=jax.tree.map(lambda v: v[::-1], cold.guess.variables.cells)
+        ),
+        chosen=jax.tree.map(lambda v: v[::-1], cold.guess.chosen),
+    )
+    _, same = again(turned)
+    assert same.iterations == warm.iterations
+    np.testing.assert_allclose(same.contacts.force, warm.contacts.force, atol=1e-12)
+    unknown = cold.guess._replace(chosen=jax.tree.map(lambda v: v - 1000, cold.guess.chosen))
+    other, info = again(unknown)  # every contact from its start
+    assert info.converged
+    np.testing.assert_allclose(flat(other), flat(first), atol=1e-6)
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.sampled_from(SOLIDS), st.sampled_from(CONVEX), st.integers(0, 10**6))
+def test_nothing_in_both_shapes_scales_them_by_less_than_the_bound(name_a, name_b, seed):
+    rng = np.random.default_rng(seed)
+    a, b = shapes = SHAPES[name_a], SHAPES[name_b]
+    length = pair_length(a, b)
+    piece_a, piece_b = (
+        Piece(
+            shape,
+            SlackMap.of(shape).in_pair(shape, length),
+            jnp.asarray(rng.normal(size=3)),
+            rotation.matrix(rotation.normalize(jnp.asarray(rng.normal(size=4)))),
+        )
+        for shape in shapes
+    )
+    ends = piece_a.reference, piece_b.reference
+    points = ends[0] + jnp.linspace(0, 1, 30)[:, None] * (ends[1] - ends[0])
+    points = jnp.concatenate([points, points + 0.1 * rng.normal(size=points.shape)])
+    needed = jnp.maximum(*(scalings(piece, points) for piece in (piece_a, piece_b)))
+    assert float(broad_phase.separation(piece_a, piece_b).alpha) <= float(needed.min()) + 1e-9
+
+
+def scalings(piece, points):
+    """The least scaling at which a piece holds each point."""
+    local = jax.vmap(piece.local)(points)
+    if not piece.shape.scaled:
+        inside = local @ piece.shape.normal <= piece.shape.offset
+        return jnp.where(inside, 0, jnp.inf)
+    return 1 + (jax.vmap(piece.shape.gauge)(local) - 1) / piece.map.growth
+
+
+def test_the_bound_of_two_balls_is_their_scaling():
+    pieces = [
+        Piece(shape, SlackMap.of(shape), jnp.asarray(position), jnp.eye(3))
+        for shape, position in (
+            (sp.Sphere(0.2), [0.0, 0.0, 0.0]),
+            (sp.Sphere(0.3), [0.7, 0.2, 0.1]),
+        )
+    ]
+    found, between = broad_phase.separation(*pieces), np.array([0.7, 0.2, 0.1])
+    apart = np.linalg.norm(between)
+    np.testing.assert_allclose(found.alpha, apart / 0.5, rtol=1e-12)
+    np.testing.assert_allclose(found.gap, apart - 0.5, rtol=1e-12)
+    np.testing.assert_allclose(found.normal, -between / apart, rtol=1e-12)
+    np.testing.assert_allclose(found.point, between / apart * (0.2 + (apart - 0.5) / 2))
