@@ -3,14 +3,16 @@
 MuJoCo runs the same scene, exported by `save_model`: Newton, elliptic cone, one thread,
 `mujoco.rollout` for steps, `mj_step` for steps called one by one from Python, and
 `mjd_transitionFD` for the Jacobian. Ours and theirs alternate; figures are medians, compile
-time apart. Growth and compile time with the number of stacked blocks are ours alone. Needs the
-extra `models`.
+time apart. Twenty blocks and the heap have equations for their nearest contacts alone. Growth and
+compile time with the number of stacked blocks are ours alone. Needs the extra `models`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,16 +26,34 @@ import silico_py as sp
 from benchmarks import harness
 from benchmarks.engines import mujoco_c
 
-SCENES: dict[str, Callable[[], tuple[sp.Scene, sp.State]]] = {
-    "drop": lambda: sp.scenes.drop("box"),
-    "stack4": lambda: sp.scenes.stack(4),
-    "peg": sp.scenes.peg_in_hole,
+OPTIONS = sp.SolverOptions(relaxation=1e-6, polish=0)
+
+
+class Task(NamedTuple):
+    """A scene, steps of a rollout and of one that is differentiated, limits of its contacts."""
+
+    make: Callable[[], tuple[sp.Scene, sp.State]]
+    steps: int = 200
+    gradient_steps: int = 100
+    limits: tuple[int, int] | None = None
+
+    @property
+    def options(self) -> sp.SolverOptions:
+        """Of every step."""
+        return dataclasses.replace(OPTIONS, max_contacts=self.limits)
+
+
+TASKS = {
+    "drop": Task(lambda: sp.scenes.drop("box")),
+    "stack4": Task(lambda: sp.scenes.stack(4)),
+    "peg": Task(sp.scenes.peg_in_hole),
+    "stack20": Task(lambda: sp.scenes.stack(20), 100, 20, (19, 4)),
+    "heap16": Task(lambda: sp.scenes.heap(16), 20, 10, (48, 40)),  # as it begins to fall
 }
+QUICK = ("drop", "stack4", "peg")
 STEP_BARS = {"drop": 10.0, "stack4": 25.0}  # times MuJoCo's step
 JACOBIAN_BAR = 1.0  # times MuJoCo's
 GROWTH_BAR, COMPILE_BAR = 1.3, 3.0
-OPTIONS = sp.SolverOptions(relaxation=1e-6, polish=0)
-STEPS, GRADIENT_STEPS = 200, 100
 
 
 def run(quick: bool, console: Console) -> bool:
@@ -42,8 +62,8 @@ def run(quick: bool, console: Console) -> bool:
     results: dict[str, Any] = {"scenes": {}, "growth": {}}
     steps = Table("scene", "us/step", "MuJoCo", "ratio", "called", "MuJoCo", "compile [s]")
     derivatives, met = Table("scene", "step + Jacobian", "MuJoCo", "ratio", "gradient"), True
-    for name in harness.track(SCENES, "speed", console):
-        found = results["scenes"][name] = measure(*SCENES[name](), repeats)
+    for name in harness.track(QUICK if quick else tuple(TASKS), "speed", console):
+        found = results["scenes"][name] = measure(TASKS[name], repeats)
         bars = {"ratio": STEP_BARS.get(name, np.inf), "Jacobian ratio": JACOBIAN_BAR}
         good = [found[figure] <= bar for figure, bar in bars.items()]
         met &= all(good)
@@ -70,27 +90,29 @@ def run(quick: bool, console: Console) -> bool:
     return met
 
 
-def measure(scene: sp.Scene, state: sp.State, repeats: int) -> dict[str, float]:
+def measure(task: Task, repeats: int) -> dict[str, float]:
     """Microseconds, ours and MuJoCo's, alternating."""
-    steps, compile_step = harness.compiled(lambda s: sp.rollout(scene, s, STEPS, OPTIONS), state)
+    scene, state = task.make()
+    roll = partial(sp.rollout, scene, options=task.options)
+    steps, compile_step = harness.compiled(lambda s: roll(s, controls=task.steps), state)
     visited = jax.block_until_ready(steps(state)).state
-    both, compile_both = harness.compiled(lambda s: _step_and_jacobian(scene, s), visited)
-    gradient, compile_gradient = harness.compiled(lambda s: _gradient(scene, s), state)
+    both, compile_both = harness.compiled(lambda s: _step_and_jacobian(scene, s, task), visited)
+    gradient, compile_gradient = harness.compiled(lambda s: _gradient(scene, s, task), state)
     forward, compile_forward = harness.compiled(
-        lambda s: sp.rollout(scene, s, GRADIENT_STEPS, OPTIONS).state, state
+        lambda s: roll(s, controls=task.gradient_steps).state, state
     )
-    called = _called(scene, state)
-    theirs, their_calls, their_jacobian = _mujoco(scene, state)
+    called = _called(scene, state, task)
+    theirs, their_calls, their_jacobian = _mujoco(scene, state, task.steps)
     times = _microseconds(
         {
-            "step": (lambda: steps(state), STEPS),
-            "MuJoCo step": (theirs, STEPS),
-            "called": (called, STEPS),
-            "MuJoCo called": (their_calls, STEPS),
-            "Jacobian": (lambda: both(visited), STEPS),
-            "MuJoCo Jacobian": (their_jacobian, STEPS),
-            "gradient": (lambda: gradient(state), GRADIENT_STEPS),
-            "forward": (lambda: forward(state), GRADIENT_STEPS),
+            "step": (lambda: steps(state), task.steps),
+            "MuJoCo step": (theirs, task.steps),
+            "called": (called, task.steps),
+            "MuJoCo called": (their_calls, task.steps),
+            "Jacobian": (lambda: both(visited), task.steps),
+            "MuJoCo Jacobian": (their_jacobian, task.steps),
+            "gradient": (lambda: gradient(state), task.gradient_steps),
+            "forward": (lambda: forward(state), task.gradient_steps),
         },
         repeats,
     )
@@ -114,61 +136,61 @@ def _microseconds(
     return {name: seconds[name] / steps * 1e6 for name, (_, steps) in functions.items()}
 
 
-def _called(scene: sp.Scene, state: sp.State) -> Callable[[], sp.State]:
+def _called(scene: sp.Scene, state: sp.State, task: Task) -> Callable[[], sp.State]:
     """The steps of a rollout, each called from Python and waited for."""
-    guess = sp.no_guess(scene, state, OPTIONS)
+    guess = sp.no_guess(scene, state, task.options)
     advance, _ = harness.compiled(
-        lambda *at: sp.step(scene, at[0], None, OPTIONS, at[1]), state, guess
+        lambda *at: sp.step(scene, at[0], None, task.options, at[1]), state, guess
     )
 
     def steps() -> sp.State:
         here, info = jax.block_until_ready(advance(state, guess))
-        for _ in range(STEPS - 1):
+        for _ in range(task.steps - 1):
             here, info = jax.block_until_ready(advance(here, info.guess))
         return here
 
     return steps
 
 
-def _step_and_jacobian(scene: sp.Scene, states: sp.State) -> Any:
+def _step_and_jacobian(scene: sp.Scene, states: sp.State, task: Task) -> Any:
     """Next state, and (A, B) at the relaxation of the step, at each state of a trajectory."""
 
     def one(guess: Any, state: sp.State) -> Any:
-        rho = OPTIONS.relaxation
-        *found, info = sp.linearize(scene, state, None, rho, OPTIONS, guess, with_step=True)
+        how = OPTIONS.relaxation, task.options, guess
+        *found, info = sp.linearize(scene, state, None, *how, with_step=True)
         return info.guess, found
 
     start = jax.tree.map(lambda v: v[0], states)
-    return jax.lax.scan(one, sp.no_guess(scene, start, OPTIONS), states)[1]
+    return jax.lax.scan(one, sp.no_guess(scene, start, task.options), states)[1]
 
 
-def _gradient(scene: sp.Scene, state: sp.State) -> Any:
+def _gradient(scene: sp.Scene, state: sp.State, task: Task) -> Any:
     """Of the sum of the last positions by the initial velocities, reverse mode."""
 
     def loss(velocity: jax.Array) -> jax.Array:
         start = sp.State(state.position, state.orientation, velocity, state.angular_velocity)
-        last = sp.rollout(scene, start, GRADIENT_STEPS, OPTIONS).state.position[-1]
-        return jnp.sum(last)
+        path = sp.rollout(scene, start, task.gradient_steps, task.options)
+        return jnp.sum(path.state.position[-1])
 
     return jax.grad(loss)(state.velocity)
 
 
-def _mujoco(scene: sp.Scene, state: sp.State) -> tuple[Callable, Callable, Callable]:
-    """A rollout of STEPS steps, as many calls, and as many Jacobians by finite differences."""
+def _mujoco(scene: sp.Scene, state: sp.State, count: int) -> tuple[Callable, Callable, Callable]:
+    """A rollout of so many steps, as many calls, and as many Jacobians by finite differences."""
     model = mujoco_c.load_scene(scene, state)
     start = mujoco_c.physics(harness.batch_of(state))
     data = mujoco.MjData(model)
     worker = mujoco.rollout.Rollout(nthread=0)
-    path, _ = worker.rollout(model, data, start, nstep=STEPS)
+    path, _ = worker.rollout(model, data, start, nstep=count)
     visited = path[0].copy()
     a = np.zeros((2 * model.nv, 2 * model.nv))
 
     def steps() -> None:
-        worker.rollout(model, data, start, nstep=STEPS)
+        worker.rollout(model, data, start, nstep=count)
 
     def calls() -> None:
         mujoco.mj_setState(model, data, start[0], mujoco_c.PHYSICS)
-        for _ in range(STEPS):
+        for _ in range(count):
             mujoco.mj_step(model, data)
 
     def jacobians() -> None:

@@ -68,17 +68,18 @@ class SolverOptions:
             raise ValueError(f"max_iterations: must be at least 1, got {self.max_iterations}")
         if self.polish < 0:
             raise ValueError(f"polish: must not be negative, got {self.polish}")
-        if any(most is not None and most < 1 for most in self.contact_limits):
-            raise ValueError(f"max_contacts: must be at least 1, got {self.max_contacts}")
+        limits = self.contact_limits
+        known = all(most is None or isinstance(most, int) and most > 0 for most in limits)
+        if not known or len(limits) != 2:
+            raise ValueError(f"max_contacts: expected one or two ints above 0, got {limits}")
         if self.method not in METHODS:
             raise ValueError(f"method: expected one of {METHODS}, got {self.method!r}")
 
     @property
     def contact_limits(self) -> tuple[int | None, int | None]:
         """`max_contacts` of pairs of bodies, and of bodies with the environment."""
-        if isinstance(self.max_contacts, tuple):
-            return self.max_contacts
-        return self.max_contacts, self.max_contacts
+        most = self.max_contacts
+        return most if isinstance(most, tuple) else (most, most)
 
     @property
     def formulation(self) -> Formulation:

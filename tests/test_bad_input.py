@@ -63,6 +63,8 @@ CASES = {
     "too tight": ("relaxation", lambda: step(options=sp.SolverOptions(relaxation=1e-14))),
     "iterations": ("max_iterations", lambda: sp.SolverOptions(max_iterations=0)),
     "contacts": ("max_contacts", lambda: sp.SolverOptions(max_contacts=0)),
+    "list of contacts": ("max_contacts", lambda: sp.SolverOptions(max_contacts=[4, 4])),
+    "three limits of contacts": ("max_contacts", lambda: sp.SolverOptions(max_contacts=(1, 2, 3))),
     "method": ("method", lambda: sp.SolverOptions(method="magic")),
     "drop": ("primitive", lambda: sp.scenes.drop("teapot")),
     "stack": ("n", lambda: sp.scenes.stack(0)),
