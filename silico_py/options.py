@@ -69,7 +69,7 @@ class SolverOptions:
         if self.polish < 0:
             raise ValueError(f"polish: must not be negative, got {self.polish}")
         limits = self.contact_limits
-        known = all(most is None or isinstance(most, int) and most > 0 for most in limits)
+        known = all(most is None or (isinstance(most, int) and most > 0) for most in limits)
         if not known or len(limits) != 2:
             raise ValueError(f"max_contacts: expected one or two ints above 0, got {limits}")
         if self.method not in METHODS:
