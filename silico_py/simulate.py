@@ -23,6 +23,7 @@ from silico_py.solver import (
     Options,
     Problem,
     Solution,
+    Status,
     Variables,
     implicit,
     solve,
@@ -55,15 +56,14 @@ class Info(NamedTuple):
     """What a step says about itself.
 
     Attributes:
-        converged: whether both tolerances were met; False makes the state a best effort.
+        converged: whether both tolerances were met, and no contact was left out that may push;
+            False makes the state a best effort.
         status: a `silico_py.solver.Status`.
         iterations: Newton steps.
         residual: largest scaled residual row.
         complementarity: largest error of s o z = rho e.
         contacts: forces and geometry.
         guess: the solution, for the next step to be tried from; None where `step` was given none.
-        complete: whether all pairs that push had equations; see `SolverOptions.max_contacts`. False
-            makes `converged` False.
     """
 
     converged: Bool[Array, ""]
@@ -73,7 +73,6 @@ class Info(NamedTuple):
     complementarity: Float[Array, ""]
     contacts: ContactInfo
     guess: Remembered | None
-    complete: Bool[Array, ""]
 
 
 class Trajectory(NamedTuple):
@@ -176,7 +175,6 @@ def _rollout(scene: Scene, state: State, controls: Array, options: SolverOptions
 def no_guess(scene: Scene, state: State, options: SolverOptions | None = None) -> Remembered:
     """What stands for `Info.guess` before the first step of a loop; nothing is tried from it."""
     options = options or SolverOptions()
-
     copies = () if options.gradient_relaxation is None else (2,)
 
     def unusable() -> Remembered:
@@ -327,15 +325,15 @@ def info_of(
     else:
         empty = jnp.zeros((0, 3), y.dtype)
         contacts = ContactInfo(empty[:, 0], empty, empty, empty)
+    converged = solution.converged
     return Info(
-        solution.converged & complete,
-        solution.status,
+        converged & complete,
+        jnp.where(converged & ~complete, Status.INCOMPLETE, solution.status),
         solution.iterations,
         solution.residual,
         solution.complementarity,
         contacts,
         guess,
-        complete,
     )
 
 
