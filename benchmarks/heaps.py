@@ -8,6 +8,7 @@ rho / 10, in brackets one that does not converge at all.
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from typing import Any
 
@@ -40,9 +41,10 @@ def run(quick: bool, console: Console) -> bool:
     results: dict[str, Any] = {}
     out = Table("bodies", "contacts", "Hz", "rho", "steps", "failed", "iterations", "ms a step")
     for n, limits in HEAPS[:2] if quick else HEAPS:
+        options = sp.SolverOptions(polish=0, max_contacts=limits)
         scene, state = sp.scenes.heap(n)
         name = f"{n} bodies" if limits is None else f"{n} bodies, nearest"
-        found, compiling = measure(scene, random_starts(state, members), limits, name, console)
+        found, compiling = measure(scene, random_starts(state, members), options, name, console)
         contacts = len(scene.pairs) if limits is None else sum(limits)
         results[name] = {"contacts": contacts, "compile": compiling, "cases": found}
         for f, rho in CASES:
@@ -60,7 +62,7 @@ def run(quick: bool, console: Console) -> bool:
 def measure(
     scene: sp.Scene,
     states: sp.State,
-    limits: tuple[int, int] | None,
+    options: sp.SolverOptions,
     label: str,
     console: Console,
 ) -> tuple[dict[str, Any], float]:
@@ -71,11 +73,10 @@ def measure(
         return info.converged, info.iterations
 
     starts, found = harness.members(states), {}
-    first = scene, starts[0], sp.SolverOptions(polish=0, max_contacts=limits)
-    program, compiling = harness.compiled(simulate, *first)
+    program, compiling = harness.compiled(simulate, scene, starts[0], options)
     for f, rho in harness.track(CASES, label, console):
         timed = harness.retimed(scene, 1 / f)
-        chosen = sp.SolverOptions(relaxation=rho, polish=0, max_contacts=limits)
+        chosen = dataclasses.replace(options, relaxation=rho)
         begun = time.perf_counter()
         runs = [jax.block_until_ready(program(timed, start, chosen)) for start in starts]
         seconds = time.perf_counter() - begun

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from silico_py import broad_phase, friction, rotation
-from silico_py.broad_phase import Candidates
+from silico_py.broad_phase import Candidates, Limits
 from silico_py.collision_program import SlackMap, pair_length
 from silico_py.common_form import common
 from silico_py.contact import Contact, Formulation, Side, ease, lighter
@@ -20,7 +20,6 @@ from silico_py.scene import Scene
 from silico_py.solver import CellGroup, Problem, Variables
 
 WORLD = -1  # body index of what is fixed
-Limits = tuple[int | None, int | None]
 SMALL = 16  # rows of a slack up to which all kinds of shapes are one
 
 

@@ -15,16 +15,17 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from silico_py import rotation
-from silico_py.collision_program import Piece, growth, pair_length
+from silico_py.collision_program import Piece, growth, height_above, pair_length
 from silico_py.contact import Side, current, kinematics
 from silico_py.integrator import Motion
-from silico_py.primitives import HalfSpace
 from silico_py.primitives._base import safe_norm
-from silico_py.solver.dense import matmul
 
 # In radii of the smaller ball, beyond what the free motion of the pair may close:
 NEAR = 0.25  # gap up to which forces act in full
 FADE = 0.25  # further gap over which they fade
+
+# Most contacts of a kind of pair, or all: between bodies, and of bodies with the environment.
+Limits = tuple[int | None, int | None]
 
 
 class Separation(NamedTuple):
@@ -93,19 +94,20 @@ def distance(a: Side, b: Side) -> Float[Array, ""]:
     """How far a pair is from where its forces act in full, over where they do not act at all."""
     start_a, start_b = current(a), current(b)
     balls = separation(start_a, start_b)
-    margin = NEAR * pair_length(a.shape, b.shape)
+    length = pair_length(a.shape, b.shape)
+    margin = NEAR * length
     closing = -jnp.sum(balls.normal * (_free_move(a, start_a) - _free_move(b, start_b)))
     closing = (closing + jnp.sqrt(closing**2 + margin**2)) / 2  # not negative, without a kink
-    return (balls.gap - closing - margin) / (FADE / NEAR * margin)
+    return (balls.gap - closing - margin) / (FADE * length)
 
 
 def separation(a: Piece, b: Piece) -> Separation:
     """Of the balls of two pieces, or of a ball and a half-space."""
     length = pair_length(a.shape, b.shape)
     grown = growth(a.shape, length) * a.length
-    if isinstance(b.shape, HalfSpace):
-        normal = matmul(b.rotation, b.shape.normal)
-        gap = jnp.sum(normal * (a.reference - b.center)) - b.shape.offset - a.length
+    if not b.shape.scaled:
+        normal, height = height_above(a, b)
+        gap = height - a.length
     else:
         between = a.reference - b.reference
         size = safe_norm(between)

@@ -143,6 +143,12 @@ def growth(shape: ConvexShape, length: Float[Array, ""]) -> Float[Array, ""]:
     return jnp.minimum(1, SIZE_RATIO * length / shape.characteristic_length)
 
 
+def height_above(a: Piece, ground: Piece) -> tuple[Float[Array, "3"], Float[Array, ""]]:
+    """The normal of a half-space, world, and how far a piece's reference is out of it [m]."""
+    normal = matmul(ground.rotation, ground.shape.normal)
+    return normal, jnp.sum(normal * (a.reference - ground.center)) - ground.shape.offset
+
+
 def conditions(
     a: Piece,
     b: Piece,
@@ -242,6 +248,5 @@ def _point_between(a: Piece, b: Piece) -> Float[Array, "3"]:
 
 
 def _point_below(a: Piece, ground: Piece) -> Float[Array, "3"]:
-    normal = matmul(ground.rotation, ground.shape.normal)
-    height = jnp.sum(normal * (a.reference - ground.center)) - ground.shape.offset
+    normal, height = height_above(a, ground)
     return a.reference - normal * (jnp.maximum(height, 0) + START_DEPTH * a.length)

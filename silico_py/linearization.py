@@ -239,18 +239,17 @@ def _by_inputs(
         zero = jnp.zeros(18, y.dtype)
         return jax.jacfwd(lambda u: problem.node_residual(y, body.changed(u)))(zero)
 
+    total = matmul(transposed(nodes), jax.vmap(balance)(bodies, w.y))
     by_pose = jnp.zeros((n, size, 6), nodes.dtype)
-    by_fading = jnp.zeros((n, size, 18), nodes.dtype)
     for group, cell, weights in zip(problem.groups, w.cells, cells, strict=True):
         at = (group.gather(w.y), cell.x, cell.dual, group.inputs)
         rows = jnp.concatenate(jax.vmap(formulation.pose_derivative)(*at), axis=1)
         part = matmul(transposed(weights), rows).reshape(len(rows), size, -1, 6).swapaxes(1, 2)
         by_pose += accumulate(part.reshape(-1, size, 6), group.nodes.reshape(-1), n)
         if group.graph is not None:
-            by_fading += _by_fading(group, w.y, cell, weights, bodies)
+            total += _by_fading(group, w.y, cell, weights, bodies)
     poses = jax.vmap(Inputs.pose_derivative)(bodies)
-    by_balance = matmul(transposed(nodes), jax.vmap(balance)(bodies, w.y))
-    return -(by_balance + matmul(by_pose, poses) + by_fading).swapaxes(0, 1)
+    return -(total + matmul(by_pose, poses)).swapaxes(0, 1)
 
 
 def _by_fading(

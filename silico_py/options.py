@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from silico_py import bilevel
+from silico_py.broad_phase import Limits
 from silico_py.contact import Formulation
 from silico_py.contact_jacobian import SINGLE_LEVEL
 from silico_py.primitives import pytree_dataclass, static
@@ -76,7 +77,7 @@ class SolverOptions:
             raise ValueError(f"method: expected one of {METHODS}, got {self.method!r}")
 
     @property
-    def contact_limits(self) -> tuple[int | None, int | None]:
+    def contact_limits(self) -> Limits:
         """`max_contacts` of pairs of bodies, and of bodies with the environment."""
         most = self.max_contacts
         return most if isinstance(most, tuple) else (most, most)

@@ -1,5 +1,7 @@
 """Pairs left out of a step: what they would have done, derivatives, and when a step says so."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -98,12 +100,10 @@ def test_batches_and_reverse_mode(balls):
     weights = jnp.asarray(np.random.default_rng(1).normal(size=(4, 3)))
 
     def at(shift):
-        place = state.position + shift * jnp.eye(4, 3)
-        return sp.State(place, state.orientation, state.velocity, state.angular_velocity)
+        return dataclasses.replace(state, position=state.position + shift * jnp.eye(4, 3))
 
     def loss(shift, velocity):
-        start = at(shift)
-        start = sp.State(start.position, start.orientation, velocity, start.angular_velocity)
+        start = dataclasses.replace(at(shift), velocity=velocity)
         return jnp.sum(weights * sp.step(scene, start, None, options(FEWEST))[0].position)
 
     shifts = jnp.asarray([0.0, 0.01])
