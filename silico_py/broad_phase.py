@@ -23,6 +23,7 @@ from silico_py.primitives._base import safe_norm
 # In radii of the smaller ball, beyond what the free motion of the pair may close:
 NEAR = 0.25  # gap up to which forces act in full
 FADE = 0.25  # further gap over which they fade
+DEEP = 4.0  # overlap that a step may be sent into at once, in lengths of the pair
 
 # Most contacts of a kind of pair, or all: between bodies, and of bodies with the environment.
 Limits = tuple[int | None, int | None]
@@ -96,9 +97,23 @@ def distance(a: Side, b: Side) -> Float[Array, ""]:
     balls = separation(start_a, start_b)
     length = pair_length(a.shape, b.shape)
     margin = NEAR * length
-    closing = -jnp.sum(balls.normal * (_free_move(a, start_a) - _free_move(b, start_b)))
+    closing = _closing(balls, (a, start_a), (b, start_b))
     closing = (closing + jnp.sqrt(closing**2 + margin**2)) / 2  # not negative, without a kink
     return (balls.gap - closing - margin) / (FADE * length)
+
+
+def shallow(a: Side, b: Side) -> Float[Array, ""]:
+    """Share of the step, up to 1, in which free motion makes the balls overlap by `DEEP` lengths."""
+    start_a, start_b = current(a), current(b)
+    balls = separation(start_a, start_b)
+    closing = _closing(balls, (a, start_a), (b, start_b))
+    way = jnp.maximum(balls.gap, 0) + DEEP * pair_length(a.shape, b.shape)
+    return jnp.where(closing > way, way / jnp.where(closing > way, closing, 1), 1)
+
+
+def _closing(balls: Separation, a: tuple[Side, Piece], b: tuple[Side, Piece]) -> Float[Array, ""]:
+    """By how much free motion in the step brings the balls together [m]."""
+    return -jnp.sum(balls.normal * (_free_move(*a) - _free_move(*b)))
 
 
 def separation(a: Piece, b: Piece) -> Separation:

@@ -2,13 +2,14 @@
 
 A guess, such as the solution of a neighbouring problem, is tried first: pushed back to the
 central path, the further the less it solves, and given up at the first sign of trouble. Then an
-attempt sets out from the start, another one that is eased from the beginning, and one that follows
-the path from the start around its folds.
+attempt sets out from the start, and another one that is eased from the beginning.
 
 What none of them solves is approached along a family of problems that leads to it, if there is one
 (see `Problem.homotopy`): a member that is easy enough is solved from the start, and its solution is
-the guess for a member further on, at twice the distance after every success and half of it after
-every failure.
+the guess for the problem itself, or for a member halfway to what could not be solved from there.
+That family may have folds too: where Newton's method fails, the path from the last solution is
+followed. Where the first member is too hard as well, it is the path from the start, to the problem
+itself, before an easier member is tried.
 
 Source: Allgower and Georg, Numerical Continuation Methods, 1990, chapter 2 (embedding).
 """
@@ -31,16 +32,16 @@ from silico_py.solver.status import Status
 
 LONGEST = 35  # steps of an attempt
 LONGEST_GUESS = 7  # of one that sets out from a guess
-# The more cells, the more of them have changed: so many steps for each, up to a limit.
+# More where more can happen: so many steps for each node or, from a guess, each cell; up to a limit.
+PER_NODE, MOST = 3, 60
 GUESS_PER_CELL, MOST_GUESS = 0.5, 20
 FAR_GUESS = 0.5  # residual of a guess that is not worth a step
 GUESS_PRODUCT = 0.1  # of a guess pushed back, in the larger of r^2 and min(r, sqrt(rho))
-FIRST_REACH = 0.5  # share of the first member of the homotopy
+FIRST_PART = 0.5  # share of the first member of the homotopy, unless the problem names one
 
 # Stages. The first two need a guess; PART solves a member of the homotopy from the start, the last
-# two look at a member further on and solve it from the solution of the one before.
-LOOK, GUESSED, COLD, EASED, FOLLOW, PART, LOOK_ON, GO_ON = range(8)
-LONGESTS = (0, LONGEST_GUESS, LONGEST, LONGEST, LONGEST, LONGEST, 0, LONGEST)
+# three look at a member further on and solve it from the solution of the one before.
+LOOK, GUESSED, COLD, EASED, FOLLOW, PART, LOOK_ON, GO_ON, FOLLOW_ON = range(9)
 
 
 class Guess(NamedTuple):
@@ -118,7 +119,7 @@ def _search(
         member, how = problem.member(s.share), _attempt(problem, s.stage)
         w = _departure(problem, s, start, options)
         it = begin(member, w, s.last.iterations, how, options)
-        return _next(s, walk(member, it, how, options), options)
+        return _next(problem, s, walk(member, it, how, options), options)
 
     first = _first(problem, start, options, guess)
     unfinished = partial(_unfinished, options=options)
@@ -127,7 +128,8 @@ def _search(
 
 def _first(problem: Problem, start: Variables, options: Options, guess: Guess | None) -> _Search:
     """Before all attempts."""
-    stage = jnp.asarray(COLD) if guess is None else jnp.where(guess.usable, LOOK, COLD)
+    cold, part = _without_guess(problem)
+    stage = cold if guess is None else jnp.where(guess.usable, LOOK, cold)
     shapes = jax.eval_shape(
         lambda: begin(problem, start, jnp.zeros((), int), _attempt(problem, stage), options)
     )
@@ -135,7 +137,16 @@ def _first(problem: Problem, start: Variables, options: Options, guess: Guess | 
     base = start if guess is None else guess.variables
     one = jnp.ones((), start.y.dtype)
     far, no = jnp.inf * one, jnp.zeros((), bool)
-    return _Search(stage, one, nothing, no, base, 0 * one, FIRST_REACH * one, start, far, no)
+    share = jnp.where(stage == PART, part, one)
+    return _Search(stage, share, nothing, no, base, 0 * one, part * one, start, far, no)
+
+
+def _without_guess(problem: Problem) -> tuple[Array, Array]:
+    """The first stage, and the share of the first member of the homotopy."""
+    if problem.first is None:
+        return jnp.asarray(COLD), jnp.asarray(FIRST_PART)
+    hard = problem.first < 1
+    return jnp.where(hard, PART, COLD), jnp.where(hard, problem.first, FIRST_PART)
 
 
 def _attempt(problem: Problem, stage: Array) -> Attempt:
@@ -145,7 +156,7 @@ def _attempt(problem: Problem, stage: Array) -> Attempt:
     return Attempt(
         easing=((stage == EASED) | (stage == PART) & alone).astype(float),
         longest=jnp.array(_longests(problem))[stage],
-        follow=stage == FOLLOW,
+        follow=(stage == FOLLOW) | (stage == FOLLOW_ON),
         timid=stage == GUESSED,
         endless=(stage == final) & alone,
     )
@@ -153,8 +164,10 @@ def _attempt(problem: Problem, stage: Array) -> Attempt:
 
 def _longests(problem: Problem) -> list[int]:
     """Steps of an attempt at each stage."""
-    longests, cells = list(LONGESTS), sum(len(group.nodes) for group in problem.groups)
-    longests[GUESSED] = max(longests[GUESSED], min(MOST_GUESS, int(GUESS_PER_CELL * cells)))
+    nodes, cells = len(problem.node_scale), sum(len(group.nodes) for group in problem.groups)
+    longests = (FOLLOW_ON + 1) * [max(LONGEST, min(MOST, PER_NODE * nodes))]
+    longests[GUESSED] = max(LONGEST_GUESS, min(MOST_GUESS, int(GUESS_PER_CELL * cells)))
+    longests[LOOK] = longests[LOOK_ON] = 0
     return longests
 
 
@@ -170,7 +183,7 @@ def _departure(problem: Problem, s: _Search, start: Variables, options: Options)
         cells.append(cell._replace(slack=slack, dual=dual))
     pushed, stage = s.base._replace(cells=tuple(cells)), s.stage
     looks = (stage == LOOK) | (stage == LOOK_ON)
-    leaves = (stage == GUESSED) | (stage == GO_ON)
+    leaves = (stage == GUESSED) | (stage >= GO_ON)
     return choose(looks, s.base, choose(leaves, pushed, start))
 
 
@@ -181,18 +194,28 @@ def _unfinished(s: _Search, options: Options) -> Bool[Array, ""]:
     return untried | s.closing | (left & ~s.done)
 
 
-def _next(s: _Search, it: Iterate, options: Options) -> _Search:
+def _next(problem: Problem, s: _Search, it: Iterate, options: Options) -> _Search:
     """What follows after the attempt of `s` ended at `it`."""
     stage, whole, done = s.stage, s.share == 1, is_done(it, options)
+    looked, success = stage == LOOK_ON, done & ~whole & (stage != LOOK_ON)
+    stays = looked | (stage == GO_ON) & ~done  # with this member
     far = (stage == LOOK) & ~(it.measures.residual < FAR_GUESS)
-    early, looked = stage < FOLLOW, stage == LOOK_ON
-    success = done & ~whole & ~looked
+    cold, part = _without_guess(problem)
     solved = jnp.where(success, s.share, s.solved)
-    after = jnp.where(success, 2 * s.reach, (s.share - s.solved) / 2)
-    reach = jnp.where(looked | (stage <= FOLLOW), s.reach, after)
-    further = jnp.where(solved > 0, LOOK_ON, PART)
-    following = jnp.where(far, COLD, jnp.where(early | looked, stage + 1, further))
-    share = jnp.where(early, 1, jnp.where(looked, s.share, jnp.minimum(1, solved + reach)))
+    # From the first member the rest at once; then twice as far, after a failure half as far.
+    rest, way = 1 - solved, s.share - s.solved
+    further = jnp.where(stage == PART, rest, jnp.minimum(2 * way, rest))
+    after = jnp.where(success, further, way / 2)
+    reach = jnp.where(stays | (stage <= FOLLOW), s.reach, after)
+    # A problem without members is left to the path.
+    lost = (stage == EASED) & (problem.homotopy is None)
+    lost |= (stage == PART) & ~done & (s.share == part) & (cold == COLD)
+    following = jnp.select(
+        [far | (stage == GUESSED), stays | (stage <= COLD), lost, solved > 0],
+        [cold, stage + 1, FOLLOW, LOOK_ON],
+        PART,
+    )
+    share = jnp.select([stays, following <= FOLLOW], [s.share, 1], solved + reach)
     error = jnp.where(whole & (stage > LOOK) & ~looked, it.measures.error, jnp.inf)
     best = choose(error < s.error, it.w, s.best)
     # What ends unsolved, or with another member, is judged by the problem itself.
