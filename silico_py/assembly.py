@@ -116,11 +116,13 @@ def assemble(
         started.append(batch._replace(contacts=contacts))
     scale = jax.vmap(row_scale)(motions)
     start = jnp.zeros_like(scale)
-    problem = Problem(dynamics, motions, tuple(groups), scale, homotopy=shorter, first=_first(started))
+    problem = Problem(
+        dynamics, motions, tuple(groups), scale, homotopy=shorter, first_share=_first_share(started)
+    )
     return problem, Variables(start, tuple(cells)), started
 
 
-def _first(batches: list[ContactBatch]) -> Float[Array, ""] | None:
+def _first_share(batches: list[ContactBatch]) -> Float[Array, ""] | None:
     """The share of the step to begin with: no pair is to be sent far beyond its touch in it."""
     sides = [(batch.contacts.a, batch.contacts.b) for batch in batches]
     parts = [jnp.min(jax.vmap(broad_phase.shallow)(*pair)) for pair in sides]

@@ -2,7 +2,7 @@
 
 A pair far apart pushes by little more than the relaxation. What of that a step would lose, were the
 pair left out of one step and not of the next, fades with the gap between the balls: derivatives
-have no jump.
+have no jump. The balls also tell how much of a step free motion may be given at once.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def distance(a: Side, b: Side) -> Float[Array, ""]:
 
 
 def shallow(a: Side, b: Side) -> Float[Array, ""]:
-    """Share of the step, up to 1, in which free motion makes the balls overlap by `DEEP` lengths."""
+    """Share of the step, up to 1, after which free motion lets the balls overlap by `DEEP`."""
     start_a, start_b = current(a), current(b)
     balls = separation(start_a, start_b)
     closing = _closing(balls, (a, start_a), (b, start_b))

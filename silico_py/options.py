@@ -52,7 +52,7 @@ class SolverOptions:
 
     relaxation: float | Array = 1e-6
     gradient_relaxation: float | Array | None = None
-    max_iterations: int = static(200)
+    max_iterations: int = static(2000)
     polish: int = static(3)
     warm_start: bool = static(True)
     method: str = static("single-level")

@@ -149,7 +149,7 @@ class Problem:
         monotone: whether it is one (convex programs are): its central path then has no folds.
         homotopy: optional `(data, share) -> data`, with `data` as the property, parameters of a
             family of problems that leads from an easy one (share near 0) to this one (share 1).
-        first: share of the homotopy to begin with where there is no guess; less than 1 where the
+        first_share: of the homotopy to begin with where there is no guess; less than 1 where the
             problem itself is too hard for a start from nothing. None is 1.
     """
 
@@ -159,14 +159,14 @@ class Problem:
     node_scale: Float[Array, "nodes ny"]
     monotone: bool = False
     homotopy: Callable[[tuple, Array], tuple] | None = None
-    first: Float[Array, ""] | None = None
+    first_share: Float[Array, ""] | None = None
 
     @property
     def data(self) -> tuple:
         """The parameters of all rows, as one pytree."""
         chosen = tuple(None if group.graph is None else group.nodes for group in self.groups)
         groups = tuple(group.data for group in self.groups)
-        return self.node_data, groups, self.node_scale, chosen, self.first
+        return self.node_data, groups, self.node_scale, chosen, self.first_share
 
     def eased(self, easing: Float[Array, ""]) -> Problem:
         """The problem that the cells offer at `easing`."""
@@ -202,7 +202,7 @@ class Problem:
             for group, values, chosen in zip(self.groups, data[1], data[3], strict=True)
         )
         return replace(
-            self, node_data=data[0], groups=groups, node_scale=data[2], first=data[4]
+            self, node_data=data[0], groups=groups, node_scale=data[2], first_share=data[4]
         )
 
 

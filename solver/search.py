@@ -32,7 +32,7 @@ from silico_py.solver.status import Status
 
 LONGEST = 35  # steps of an attempt
 LONGEST_GUESS = 7  # of one that sets out from a guess
-# More where more can happen: so many steps for each node or, from a guess, each cell; up to a limit.
+# More where more can happen: so many for each node or, from a guess, each cell, up to a limit.
 PER_NODE, MOST = 3, 60
 GUESS_PER_CELL, MOST_GUESS = 0.5, 20
 FAR_GUESS = 0.5  # residual of a guess that is not worth a step
@@ -141,12 +141,12 @@ def _first(problem: Problem, start: Variables, options: Options, guess: Guess | 
     return _Search(stage, share, nothing, no, base, 0 * one, part * one, start, far, no)
 
 
-def _without_guess(problem: Problem) -> tuple[Array, Array]:
+def _without_guess(problem: Problem) -> tuple[Array, Array | float]:
     """The first stage, and the share of the first member of the homotopy."""
-    if problem.first is None:
-        return jnp.asarray(COLD), jnp.asarray(FIRST_PART)
-    hard = problem.first < 1
-    return jnp.where(hard, PART, COLD), jnp.where(hard, problem.first, FIRST_PART)
+    if problem.first_share is None:
+        return jnp.asarray(COLD), FIRST_PART
+    hard = problem.first_share < 1
+    return jnp.where(hard, PART, COLD), jnp.where(hard, problem.first_share, FIRST_PART)
 
 
 def _attempt(problem: Problem, stage: Array) -> Attempt:
@@ -197,26 +197,13 @@ def _unfinished(s: _Search, options: Options) -> Bool[Array, ""]:
 def _next(problem: Problem, s: _Search, it: Iterate, options: Options) -> _Search:
     """What follows after the attempt of `s` ended at `it`."""
     stage, whole, done = s.stage, s.share == 1, is_done(it, options)
-    looked, success = stage == LOOK_ON, done & ~whole & (stage != LOOK_ON)
-    stays = looked | (stage == GO_ON) & ~done  # with this member
-    far = (stage == LOOK) & ~(it.measures.residual < FAR_GUESS)
-    cold, part = _without_guess(problem)
+    success = done & ~whole & (stage != LOOK_ON)
+    stays = (stage == LOOK_ON) | (stage == GO_ON) & ~done  # with this member
     solved = jnp.where(success, s.share, s.solved)
-    # From the first member the rest at once; then twice as far, after a failure half as far.
-    rest, way = 1 - solved, s.share - s.solved
-    further = jnp.where(stage == PART, rest, jnp.minimum(2 * way, rest))
-    after = jnp.where(success, further, way / 2)
-    reach = jnp.where(stays | (stage <= FOLLOW), s.reach, after)
-    # A problem without members is left to the path.
-    lost = (stage == EASED) & (problem.homotopy is None)
-    lost |= (stage == PART) & ~done & (s.share == part) & (cold == COLD)
-    following = jnp.select(
-        [far | (stage == GUESSED), stays | (stage <= COLD), lost, solved > 0],
-        [cold, stage + 1, FOLLOW, LOOK_ON],
-        PART,
-    )
+    reach = jnp.where(stays | (stage <= FOLLOW), s.reach, _reach(s, success))
+    following = _following(problem, s, it, done, stays, solved)
     share = jnp.select([stays, following <= FOLLOW], [s.share, 1], solved + reach)
-    error = jnp.where(whole & (stage > LOOK) & ~looked, it.measures.error, jnp.inf)
+    error = jnp.where(whole & (stage > LOOK) & (stage != LOOK_ON), it.measures.error, jnp.inf)
     best = choose(error < s.error, it.w, s.best)
     # What ends unsolved, or with another member, is judged by the problem itself.
     closing = (it.iterations >= options.max_iterations) & ~(done & whole) & ~s.closing
@@ -231,6 +218,29 @@ def _next(problem: Problem, s: _Search, it: Iterate, options: Options) -> _Searc
         best=best,
         error=jnp.minimum(error, s.error),
         closing=closing,
+    )
+
+
+def _reach(s: _Search, success: Array) -> Array:
+    """From the first member to the problem itself; then twice as far, after a failure half."""
+    way, rest = s.share - s.solved, 1 - s.share
+    further = jnp.where(s.stage == PART, rest, jnp.minimum(2 * way, rest))
+    return jnp.where(success, further, way / 2)
+
+
+def _following(
+    problem: Problem, s: _Search, it: Iterate, done: Array, stays: Array, solved: Array
+) -> Array:
+    """The next stage; `stays` says whether it is one of the same member."""
+    stage, (cold, part) = s.stage, _without_guess(problem)
+    vain = (stage == GUESSED) | (stage == LOOK) & ~(it.measures.residual < FAR_GUESS)
+    # The path from the start: where there are no members, or the first one is as hard.
+    to_path = (stage == EASED) & (problem.homotopy is None)
+    to_path |= (stage == PART) & ~done & (s.share == part) & (cold == COLD)
+    return jnp.select(
+        [vain, stays | (stage <= COLD), to_path, solved > 0],
+        [cold, stage + 1, FOLLOW, LOOK_ON],
+        PART,
     )
 
 

@@ -14,6 +14,7 @@ import silico_py as sp
 from silico_py import broad_phase, rotation
 from silico_py.collision_program import Piece, SlackMap, pair_length
 from silico_py.linearization import difference, perturb
+from silico_py.simulate import assembled, motions_of
 
 RHO = 1e-3
 FEWEST = 2  # of each kind that act in `balls`
@@ -183,3 +184,35 @@ def test_the_bound_of_two_balls_is_their_scaling():
     np.testing.assert_allclose(found.gap, apart - 0.5, rtol=1e-12)
     np.testing.assert_allclose(found.normal, -between / apart, rtol=1e-12)
     np.testing.assert_allclose(found.point, between / apart * (0.2 + (apart - 0.5) / 2))
+
+
+@given(st.floats(0, 3), st.floats(-30, 30), st.floats(0.05, 1))
+@settings(max_examples=50, deadline=None)
+def test_a_step_is_begun_with_the_share_that_ends_close_to_the_touch(height, speed, radius):
+    """A ball above a floor: where free motion has taken it by then."""
+    ball = sp.Body("ball", sp.Sphere(radius=radius), mass=1.0)
+    scene = sp.Scene([ball], [sp.HalfSpace((0, 0, 1), 0)], timestep=0.1, gravity=(0, 0, 0))
+    state = scene.state(position=[[0, 0, radius + height]], velocity=[[0, 0, speed]])
+    problem, _, _ = assembled(scene, motions_of(scene, state, np.zeros((1, 6))), RHO, options(None))
+    share = float(problem.first_share)
+    deepest = -broad_phase.DEEP * radius
+    if height + 0.1 * speed < deepest:
+        assert height + share * 0.1 * speed == pytest.approx(deepest)
+    else:
+        assert share == 1
+
+
+def test_two_that_rush_past_each_other_begin_with_part_of_the_step():
+    bodies = [sp.Body(name, sp.Box((0.01, 0.01, 0.01)), mass=0.01) for name in "ab"]
+    scene = sp.Scene(bodies, timestep=0.1, gravity=(0, 0, 0))
+    for speed, whole in ((0.1, True), (5.0, False)):
+        state = scene.state(
+            position=[[0, 0, 0], [0.1, 0, 0]], velocity=[[speed, 0, 0], [-speed, 0, 0]]
+        )
+        motions = motions_of(scene, state, np.zeros((2, 6)))
+        problem, _, _ = assembled(scene, motions, RHO, options(None))
+        assert (float(problem.first_share) == 1) == whole
+        following, info = sp.step(scene, state, None, options(None))
+        assert info.converged
+        # They meet and stay in their order.
+        assert following.position[0, 0] < following.position[1, 0] - 0.019

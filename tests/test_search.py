@@ -2,24 +2,57 @@
 
 from dataclasses import replace
 
+import jax
 import jax.numpy as jnp
 import pytest
 from folding import folded, root_of, start_at
 
-from silico_py.solver import Options, Status, search, solve
+from silico_py.solver import Options, Problem, Status, search, solve
 from silico_py.solver.problem import conditions, product_norm, remainder, residual_norm
 
 RHO = jnp.asarray(1e-8)
 
 
+def allow(monkeypatch, *stages):
+    """No attempt but those at these stages may take a step."""
+    longests = [10 if stage in stages else 0 for stage in range(search.FOLLOW_ON + 1)]
+    monkeypatch.setattr(search, "_longests", lambda problem: longests)
+
+
 @pytest.mark.parametrize("constant", [2.5, 3.0, 6.0])
 @pytest.mark.parametrize("start", [2.0, 2.5, 3.0])
-def test_family_leads_to_a_root_behind_a_minimum(constant, start, monkeypatch):
-    monkeypatch.setattr(search, "LONGESTS", (0, 0, 0, 0, 0, 10, 0, 10))  # nothing else may
+@pytest.mark.parametrize("way", [search.GO_ON, search.FOLLOW_ON])
+def test_family_leads_to_a_root_behind_a_minimum(constant, start, way, monkeypatch):
+    allow(monkeypatch, search.PART, way)
     problem = folded(constant)
     found = solve(problem, start_at(start), Options(RHO, RHO / 10, 300, 3))
     assert bool(found.converged), found.iterations
     assert float(found.variables.y[0, 0]) == pytest.approx(root_of(constant), abs=1e-7)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.2, 0.9])
+def test_family_begins_with_the_share_that_the_problem_names(share, monkeypatch):
+    shares = []
+    problem = replace(folded(3.0), first_share=jnp.asarray(share))
+    member = Problem.member
+
+    def seen(self, share):
+        jax.debug.callback(lambda s: shares.append(float(s)), share, ordered=True)
+        return member(self, share)
+
+    monkeypatch.setattr(Problem, "member", seen)
+    found = solve(problem, start_at(2.0), Options(RHO, RHO / 10, 300, 3))
+    jax.effects_barrier()
+    assert bool(found.converged)
+    assert float(found.variables.y[0, 0]) == pytest.approx(root_of(3.0), abs=1e-7)
+    assert shares[0] == pytest.approx(share)
+    assert shares[-1] == 1
+
+
+def test_share_of_the_whole_is_like_none():
+    ways = folded(3.0), replace(folded(3.0), first_share=jnp.ones(()))
+    counts = [solve(p, start_at(2.0), Options(RHO, RHO / 10, 300, 3)).iterations for p in ways]
+    assert int(counts[0]) == int(counts[1])
 
 
 def test_without_a_family_the_last_attempt_goes_on():
