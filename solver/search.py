@@ -8,8 +8,9 @@ What none of them solves is approached along a family of problems that leads to 
 (see `Problem.homotopy`): a member that is easy enough is solved from the start, and its solution is
 the guess for the problem itself, or for a member halfway to what could not be solved from there.
 That family may have folds too: where Newton's method fails, the path from the last solution is
-followed. Where the first member is too hard as well, it is the path from the start, to the problem
-itself, before an easier member is tried.
+followed; where the solutions end, a member beyond is solved from the start. Where the first member
+is too hard as well, the path from the start to the problem itself is followed before an easier one
+is tried.
 
 Source: Allgower and Georg, Numerical Continuation Methods, 1990, chapter 2 (embedding).
 """
@@ -38,6 +39,7 @@ GUESS_PER_CELL, MOST_GUESS = 0.5, 20
 FAR_GUESS = 0.5  # residual of a guess that is not worth a step
 GUESS_PRODUCT = 0.1  # of a guess pushed back, in the larger of r^2 and min(r, sqrt(rho))
 FIRST_PART = 0.5  # share of the first member of the homotopy, unless the problem names one
+LEAST_WAY = 1e-5  # between two members: less is where the solutions at hand end
 
 # Stages. The first two need a guess; PART solves a member of the homotopy from the start, the last
 # three look at a member further on and solve it from the solution of the one before.
@@ -199,8 +201,11 @@ def _next(problem: Problem, s: _Search, it: Iterate, options: Options) -> _Searc
     stage, whole, done = s.stage, s.share == 1, is_done(it, options)
     success = done & ~whole & (stage != LOOK_ON)
     stays = (stage == LOOK_ON) | (stage == GO_ON) & ~done  # with this member
-    solved = jnp.where(success, s.share, s.solved)
-    reach = jnp.where(stays | (stage <= FOLLOW), s.reach, _reach(s, success))
+    ended = (stage == FOLLOW_ON) & ~done & (s.share - s.solved < LEAST_WAY)
+    solved = jnp.select([ended, success], [0, s.share], s.solved)
+    held = stays | (stage <= FOLLOW)
+    # Others may lie beyond.
+    reach = jnp.select([held, ended], [s.reach, (1 + s.solved) / 2], _reach(s, success))
     following = _following(problem, s, it, done, stays, solved)
     share = jnp.select([stays, following <= FOLLOW], [s.share, 1], solved + reach)
     error = jnp.where(whole & (stage > LOOK) & (stage != LOOK_ON), it.measures.error, jnp.inf)
