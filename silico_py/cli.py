@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import jax
 import numpy as np
@@ -41,6 +41,10 @@ Relaxation = Annotated[float, typer.Option(help="Target of the complementarity."
 Steps = Annotated[int, typer.Option(help="Number of steps.", min=1)]
 Method = Annotated[
     Literal["single-level", "bilevel"], typer.Option(help="How contacts are solved.")
+]
+MaxContacts = Annotated[
+    int | None,
+    typer.Option(help="Of each kind of pair only so many, the nearest.", show_default=False),
 ]
 Folder = Annotated[Path, typer.Option(help="Folder for what is written.", file_okay=False)]
 Ignore = Annotated[
@@ -75,6 +79,7 @@ def run(
     relaxation: Relaxation = 1e-6,
     steps: Steps = 150,
     method: Method = "single-level",
+    max_contacts: MaxContacts = None,
     out: Folder = Path("out"),
     html: Annotated[Path | None, typer.Option(help="Also an interactive page.")] = None,
     ignore: Ignore = None,
@@ -83,7 +88,8 @@ def run(
 
     For example: silico run peg_in_hole --frequency 10 --html peg.html
     """
-    done, console = _simulate(scene, frequency, relaxation, steps, method, ignore)
+    how = {"relaxation": relaxation, "method": method, "max_contacts": max_contacts}
+    done, console = _simulate(scene, frequency, steps, ignore, how)
     name = _label(scene)
     written = [_save(name, done, out), tour.draw(name, done, out)]
     if html is not None:
@@ -100,11 +106,13 @@ def view(
     relaxation: Relaxation = 1e-6,
     steps: Steps = 150,
     method: Method = "single-level",
+    max_contacts: MaxContacts = None,
     port: Annotated[int, typer.Option(help="Of the page in your browser.")] = 8080,
     ignore: Ignore = None,
 ) -> None:
     """Simulate, then look at it in the browser (needs the extra `view`)."""
-    done, _ = _simulate(scene, frequency, relaxation, steps, method, ignore)
+    how = {"relaxation": relaxation, "method": method, "max_contacts": max_contacts}
+    done, _ = _simulate(scene, frequency, steps, ignore, how)
     with _complaints():
         sp.view(done.scene, done.trajectory, port=port, block=True)
 
@@ -197,23 +205,23 @@ def bench(
 def _simulate(
     scene: str,
     frequency: float | None,
-    relaxation: float,
     steps: int,
-    method: str,
     ignore: list[str] | None,
+    how: dict[str, Any],
 ) -> tuple[tour.Run, Console]:
-    """Run with progress and print the table."""
+    """Run with progress and print the table; `how` are solver options."""
     # Tight relaxations need double precision; the choice is the program's, not the library's.
     jax.config.update("jax_enable_x64", True)
     with _complaints():
-        options = sp.SolverOptions(relaxation=relaxation, method=method)
+        options = sp.SolverOptions(**how)
         made, state = _made(scene, frequency, ignore)
         options.check_precision(state.position.dtype)
     name, console = _label(scene), Console()
     with tour.progress_bar(console) as progress:
         done = tour.run(made, state, steps, progress, name, options)
     rate = 1 / float(made.timestep)
-    table = tour.table(f"{method}, relaxation {relaxation:g}, {rate:g} Hz, float64")
+    title = f"{options.method}, relaxation {options.relaxation:g}, {rate:g} Hz, float64"
+    table = tour.table(title)
     table.add_row(*tour.row(name, done))
     console.print(table)
     console.print(tour.LEGEND)

@@ -43,12 +43,19 @@ def test_names_may_have_dashes(tmp_path):
     assert run("plan", "teapot").exit_code == 2
 
 
+def test_run_with_fewer_contacts_than_act_says_so(tmp_path):
+    result = run("run", "stack", "--steps", 1, "--max-contacts", 1, "--out", tmp_path)
+    assert result.exit_code == 1
+    assert np.load(tmp_path / "stack.npz")["status"] == [sp.Status.INCOMPLETE]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["run", "teapot"], "no scene 'teapot'"),
         (["run", "drop:sphere", "--frequency", "0"], "--frequency: must be positive"),
         (["run", "drop:sphere", "--relaxation", "1e-20"], "relaxation"),
+        (["run", "drop:sphere", "--max-contacts", "0"], "max_contacts"),
         (["run", "nowhere.xml"], "no such model file"),
         (["view", "drop:sphere", "--method", "magic"], "magic"),
     ],
