@@ -23,7 +23,8 @@ from silico_py.primitives._base import safe_norm
 # In radii of the smaller ball, beyond what the free motion of the pair may close:
 NEAR = 0.25  # gap up to which forces act in full
 FADE = 0.25  # further gap over which they fade
-DEEP = 4.0  # overlap that a step may be sent into at once, in lengths of the pair
+
+DEEP = 4.0  # lengths of the pair by which free motion may let its balls overlap
 
 # Most contacts of a kind of pair, or all: between bodies, and of bodies with the environment.
 Limits = tuple[int | None, int | None]

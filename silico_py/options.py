@@ -30,8 +30,8 @@ class SolverOptions:
         gradient_relaxation: rho of the solution at which the step is differentiated; larger is
             smoother. None takes `relaxation`.
         max_iterations: Newton steps allowed a step, further attempts included. About 10 are
-            usual, the papers allow 30, and most of the few steps that take more take 60. What is
-            spent on a step in vain is the price of solving nearly all of them.
+            usual, the papers allow 30, and most of the few steps that take more take 60; hundreds
+            are for the rarest. Set fewer where an answer in time matters more than one.
         polish: Newton steps, at most, that take a converged step from rho / 10 to rounding;
             they are not counted in `info.iterations`. 0 is fastest.
         warm_start: whether `rollout` first tries each step from the solution of the one before.
