@@ -94,27 +94,24 @@ def share(far: Float[Array, "*pairs"]) -> Float[Array, "*pairs"]:
 
 def distance(a: Side, b: Side) -> Float[Array, ""]:
     """How far a pair is from where its forces act in full, over where they do not act at all."""
-    start_a, start_b = current(a), current(b)
-    balls = separation(start_a, start_b)
-    length = pair_length(a.shape, b.shape)
+    (gap, closing), length = _approach(a, b), pair_length(a.shape, b.shape)
     margin = NEAR * length
-    closing = _closing(balls, (a, start_a), (b, start_b))
     closing = (closing + jnp.sqrt(closing**2 + margin**2)) / 2  # not negative, without a kink
-    return (balls.gap - closing - margin) / (FADE * length)
+    return (gap - closing - margin) / (FADE * length)
 
 
 def shallow(a: Side, b: Side) -> Float[Array, ""]:
     """Share of the step, up to 1, after which free motion lets the balls overlap by `DEEP`."""
-    start_a, start_b = current(a), current(b)
-    balls = separation(start_a, start_b)
-    closing = _closing(balls, (a, start_a), (b, start_b))
-    way = jnp.maximum(balls.gap, 0) + DEEP * pair_length(a.shape, b.shape)
+    gap, closing = _approach(a, b)
+    way = jnp.maximum(gap, 0) + DEEP * pair_length(a.shape, b.shape)
     return jnp.where(closing > way, way / jnp.where(closing > way, closing, 1), 1)
 
 
-def _closing(balls: Separation, a: tuple[Side, Piece], b: tuple[Side, Piece]) -> Float[Array, ""]:
-    """By how much free motion in the step brings the balls together [m]."""
-    return -jnp.sum(balls.normal * (_free_move(*a) - _free_move(*b)))
+def _approach(a: Side, b: Side) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """The gap of the balls before the step, and what free motion takes away from it [m]."""
+    start_a, start_b = current(a), current(b)
+    balls = separation(start_a, start_b)
+    return balls.gap, -jnp.sum(balls.normal * (_free_move(a, start_a) - _free_move(b, start_b)))
 
 
 def separation(a: Piece, b: Piece) -> Separation:

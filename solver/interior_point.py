@@ -63,7 +63,7 @@ DECAY = 0.5  # of the easing
 LEAST_EASING = 0.05  # below it the problem itself is solved
 # Products that vanish long before the residual leave the iterate stuck to the boundary.
 FLOOR = 0.5  # least centring target at full easing, in residuals
-LONGER = 1.5
+LONGER = 1.5  # times as many where it is close to a solution
 NO_FOLD = 1e-4  # error that is close to a solution: below it a short step is no fold
 LEAST_REACH = 1e-8  # of a step along a path
 POLISHED = 1e-8  # error, in relaxations, that polishing is content with
