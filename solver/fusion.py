@@ -28,6 +28,8 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, jaxpr_as_fun
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
+from silico_py.solver.lanes import rows_of
+
 ONE_KERNEL = {"xla_cpu_small_call": "true", "inlineable": "false"}
 LARGEST_ARRAY = 4000  # elements; larger sums and products go to libraries
 LARGEST_PROGRAM = 75_000  # operations; time to compile a kernel grows faster than they do
@@ -79,23 +81,24 @@ def is_available() -> bool:
     return on and jax.default_backend() == "cpu" and _supported()
 
 
-def fused(function: Callable) -> Callable:
+def fused(function: Callable, at_once: Callable | None = None) -> Callable:
     """`function` of arrays, evaluated by one kernel on the CPU where that is possible.
 
     Batches are those of `one_by_one`. Derivatives are those of `function` itself, outside the
     kernel.
     """
-    return _evaluated(function, partial(_one_kernel, function))
+    return _evaluated(function, partial(_one_kernel, function), at_once)
 
 
-def one_by_one(function: Callable) -> Callable:
+def one_by_one(function: Callable, at_once: Callable | None = None) -> Callable:
     """`function` of arrays; on the CPU the members of a batch are evaluated one after another.
 
     A loop under `jax.vmap` runs to its slowest member, takes both branches of every condition
     and copies its state for those that have ended: on the CPU a batch takes 3 to 40 times as
-    long as its members. Elsewhere batches are evaluated at once.
+    long as its members. Elsewhere batches are evaluated by `at_once(size, in_batched, args)`,
+    or by `jax.vmap`.
     """
-    return _evaluated(function, function)
+    return _evaluated(function, function, at_once)
 
 
 def in_turn() -> bool:
@@ -103,7 +106,7 @@ def in_turn() -> bool:
     return jax.default_backend() == "cpu"
 
 
-def _evaluated(function: Callable, run: Callable) -> Callable:
+def _evaluated(function: Callable, run: Callable, at_once: Callable | None) -> Callable:
     """`run`, with the derivatives of `function`."""
 
     @custom_vmap
@@ -116,6 +119,8 @@ def _evaluated(function: Callable, run: Callable) -> Callable:
         flags, structure = jax.tree.flatten(in_batched)
         if in_turn():
             out = _map(lambda leaves: call(*structure.unflatten(leaves)), flags, args)
+        elif at_once is not None:
+            out = at_once(size, in_batched, args)
         else:
             axes = structure.unflatten([0 if flag else None for flag in flags])
             out = jax.vmap(function, in_axes=tuple(axes), axis_size=size)(*args)
@@ -135,15 +140,13 @@ def _evaluated(function: Callable, run: Callable) -> Callable:
 def _map(function: Callable, flags: list[bool], args: tuple) -> Any:
     """`function` of all leaves, one member of those with a flag after another."""
     leaves = jax.tree.leaves(args)
-    moving = [leaf for leaf, flag in zip(leaves, flags, strict=True) if flag]
-    _, unravel = ravel_pytree([jnp.zeros(leaf.shape[1:], leaf.dtype) for leaf in moving])
+    rows, unravel = rows_of([leaf for leaf, flag in zip(leaves, flags, strict=True) if flag])
 
     def member(row: Array) -> Any:
         own = iter(unravel(row))
         return function([next(own) if f else v for v, f in zip(leaves, flags, strict=True)])
 
-    # One vector a member: a slice of every leaf would cost as much as a small search.
-    return jax.lax.map(member, jax.vmap(lambda v: ravel_pytree(v)[0])(moving))
+    return jax.lax.map(member, rows)
 
 
 def _one_kernel(function: Callable, *args: Any) -> Any:

@@ -170,23 +170,33 @@ def _path(problem: Problem, w: Variables, m: Measures, wanted: Array, options: O
     return jax.lax.cond(wanted, set_out, partial(paths.inactive, w, m.conditions))
 
 
-def walk(problem: Problem, it: Iterate, how: Attempt, options: Options) -> Iterate:
-    """Newton steps until all is done or there is no hope."""
+def walk(
+    problem: Problem, it: Iterate, how: Attempt, options: Options, most: Array | None = None
+) -> Iterate:
+    """Newton steps until all is done or there is no hope, or `most` of them."""
+
+    before = it.iterations
 
     def unfinished(it: Iterate) -> Bool[Array, ""]:
-        close = (it.measures.error < NO_FOLD) & ~how.timid
-        longest = how.longest * jnp.where(close, LONGER, 1)
-        hopeless = it.stalled | (it.iterations - it.begun >= longest)
-        hopeless |= how.timid & (it.easing > 0)
-        lost = (it.path.reach < LEAST_REACH) | (it.path.share > paths.ASTRAY)
-        hopeless |= it.path.active & lost
-        searching = (it.iterations < options.max_iterations) & (how.endless | ~hopeless)
-        return jnp.where(is_done(it, options), it.polishing > 0, searching)
+        walking = is_walking(it, how, options)
+        return walking if most is None else walking & (it.iterations - before < most)
 
     def step(it: Iterate) -> Iterate:
         return _polished(it, _advance(problem, it, options), options)
 
     return jax.lax.while_loop(unfinished, step, it)
+
+
+def is_walking(it: Iterate, how: Attempt, options: Options) -> Bool[Array, ""]:
+    """Whether an attempt goes on."""
+    close = (it.measures.error < NO_FOLD) & ~how.timid
+    longest = how.longest * jnp.where(close, LONGER, 1)
+    hopeless = it.stalled | (it.iterations - it.begun >= longest)
+    hopeless |= how.timid & (it.easing > 0)
+    lost = (it.path.reach < LEAST_REACH) | (it.path.share > paths.ASTRAY)
+    hopeless |= it.path.active & lost
+    searching = (it.iterations < options.max_iterations) & (how.endless | ~hopeless)
+    return jnp.where(is_done(it, options), it.polishing > 0, searching)
 
 
 def _polished(old: Iterate, new: Iterate, options: Options) -> Iterate:

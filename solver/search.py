@@ -27,7 +27,16 @@ from jaxtyping import Array, Bool, Float, Int
 
 from silico_py.solver import dense, kkt
 from silico_py.solver.fusion import fused, one_by_one
-from silico_py.solver.interior_point import Attempt, Iterate, Options, begin, is_done, walk
+from silico_py.solver.interior_point import (
+    Attempt,
+    Iterate,
+    Options,
+    begin,
+    is_done,
+    is_walking,
+    walk,
+)
+from silico_py.solver.lanes import Rounds, in_lanes
 from silico_py.solver.problem import Problem, Variables, choose
 from silico_py.solver.status import Status
 
@@ -39,6 +48,7 @@ GUESS_PER_CELL, MOST_GUESS = 0.5, 20
 FAR_GUESS = 0.5  # residual of a guess that is not worth a step
 GUESS_PRODUCT = 0.1  # of a guess pushed back, in the larger of r^2 and min(r, sqrt(rho))
 FIRST_PART = 0.5  # share of the first member of the homotopy, unless the problem names one
+ROUND = 2
 LEAST_WAY = 1e-5  # between two members: less is where the solutions at hand end
 
 # Stages. The first two need a guess; PART solves a member of the homotopy from the start, the last
@@ -82,6 +92,7 @@ class _Search(NamedTuple):
     best: Variables  # where an attempt at the problem itself came closest
     error: Float[Array, ""]  # there
     closing: Bool[Array, ""]  # whether what is left is to look at the best
+    resumes: Bool[Array, ""]  # whether `last` is the present attempt, interrupted
 
 
 def solve(
@@ -99,14 +110,18 @@ def solve(
     def search(data: tuple, *args: Any) -> Solution:
         return _search(problem.with_data(data), *args)
 
-    return fused_if_small(search, problem, start)(problem.data, start, options, guess)
+    at_once = None if problem.monotone else in_lanes(_rounds(problem))
+    evaluated = fused_if_small(search, problem, start, at_once)
+    return evaluated(problem.data, start, options, guess)
 
 
-def fused_if_small(function: Callable, problem: Problem, w: Variables) -> Callable:
+def fused_if_small(
+    function: Callable, problem: Problem, w: Variables, at_once: Callable | None = None
+) -> Callable:
     """`function`, as one kernel if that is worth it for this problem with variables `w`."""
     fusible = all(group.fusible for group in problem.groups)
     small = fusible and kkt.size(w) <= dense.LARGEST_SYSTEM
-    return fused(function) if small else one_by_one(function)
+    return (fused if small else one_by_one)(function, at_once)
 
 
 def _search(
@@ -118,14 +133,43 @@ def _search(
         return _solution(walk(problem, it, how, options), options)
 
     def attempt(s: _Search) -> _Search:
-        member, how = problem.member(s.share), _attempt(problem, s.stage)
-        w = _departure(problem, s, start, options)
-        it = begin(member, w, s.last.iterations, how, options)
+        member, it, how = _begun(problem, s, start, options)
         return _next(problem, s, walk(member, it, how, options), options)
 
     first = _first(problem, start, options, guess)
     unfinished = partial(_unfinished, options=options)
     return _solution(jax.lax.while_loop(unfinished, attempt, first).last, options)
+
+
+def _rounds(problem: Problem) -> Rounds:
+    """The search in pieces: attempts are interrupted, and resumed in another round."""
+
+    def first(data: tuple, *args: Any) -> _Search:
+        return _first(problem.with_data(data), *args)
+
+    def some_steps(live: Array, s: _Search, data: tuple, start: Variables, *args: Any) -> _Search:
+        here, options = problem.with_data(data), args[0]
+        member, fresh, how = _begun(here, s, start, options)
+        it = choose(s.resumes, s.last, fresh)
+        it = walk(member, it, how, options, jnp.where(live, ROUND, 0))
+        onwards = s._replace(last=it, resumes=jnp.ones((), bool))
+        return choose(is_walking(it, how, options), onwards, _next(here, s, it, options))
+
+    return Rounds(
+        first,
+        some_steps,
+        lambda s, data, start, options, guess: _unfinished(s, options),
+        lambda s, data, start, options, guess: _solution(s.last, options),
+    )
+
+
+def _begun(
+    problem: Problem, s: _Search, start: Variables, options: Options
+) -> tuple[Problem, Iterate, Attempt]:
+    """The next attempt: at which problem, from where, and how."""
+    member, how = problem.member(s.share), _attempt(problem, s.stage)
+    w = _departure(problem, s, start, options)
+    return member, begin(member, w, s.last.iterations, how, options), how
 
 
 def _first(problem: Problem, start: Variables, options: Options, guess: Guess | None) -> _Search:
@@ -140,7 +184,7 @@ def _first(problem: Problem, start: Variables, options: Options, guess: Guess | 
     one = jnp.ones((), start.y.dtype)
     far, no = jnp.inf * one, jnp.zeros((), bool)
     share = jnp.where(stage == PART, part, one)
-    return _Search(stage, share, nothing, no, base, 0 * one, part * one, start, far, no)
+    return _Search(stage, share, nothing, no, base, 0 * one, part * one, start, far, no, no)
 
 
 def _without_guess(problem: Problem) -> tuple[Array, Array | float]:
@@ -193,7 +237,7 @@ def _unfinished(s: _Search, options: Options) -> Bool[Array, ""]:
     accepted = (s.stage == GUESSED) & s.done & options.accept
     untried = (s.last.iterations == 0) & (s.stage <= COLD) & ~accepted
     left = s.last.iterations < options.max_iterations
-    return untried | s.closing | (left & ~s.done)
+    return s.resumes | untried | s.closing | (left & ~s.done)
 
 
 def _next(problem: Problem, s: _Search, it: Iterate, options: Options) -> _Search:
@@ -223,6 +267,7 @@ def _next(problem: Problem, s: _Search, it: Iterate, options: Options) -> _Searc
         best=best,
         error=jnp.minimum(error, s.error),
         closing=closing,
+        resumes=jnp.zeros((), bool),
     )
 
 

@@ -13,7 +13,7 @@ from benchmarks import engines, harness
 
 CHUNK = 10  # steps of the one program that follows a path at every frequency
 RELAXATIONS = {"relaxation 1e-4": 1e-4, "relaxation 1e-6": 1e-6}
-# On a GPU a batch waits for its last member: a rare hard step is given up early.
+# On a GPU a step of a batch waits for its last member: a rare hard one is given up early.
 BATCH_OPTIONS = sp.SolverOptions(relaxation=1e-6, polish=0, max_iterations=100)
 
 

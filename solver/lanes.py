@@ -1,0 +1,128 @@
+"""Batches of loops that differ in length, all members at once.
+
+A loop under `jax.vmap` runs until its last member has ended, while all others wait. Here a batch
+goes through a limited number of lanes in rounds: the first members that have not ended take a few
+steps and make room for others. A batch then costs the steps of its members, not those of the
+slowest times their number, and needs the memory of its lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.custom_batching import custom_vmap
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array
+
+IN_FLIGHT = 2**22  # numbers in the states of all members in lanes, enough to keep a GPU busy
+
+
+class Rounds(NamedTuple):
+    """A loop in pieces; `args` is what one member is given.
+
+    Attributes:
+        begin: `(*args) -> state`.
+        advance: `(live, state, *args) -> state`, after a few steps: none where not `live`.
+        unfinished: `(state, *args) -> bool`.
+        result: `(state, *args) -> output`.
+    """
+
+    begin: Callable[..., Any]
+    advance: Callable[..., Any]
+    unfinished: Callable[..., Any]
+    result: Callable[..., Any]
+
+
+def in_lanes(rounds: Rounds) -> Callable[[int, Any, tuple], Any]:
+    """`(size, in_batched, args) -> outputs` of a batch, as a rule of `custom_vmap` needs it."""
+
+    def run(size: int, in_batched: Any, args: tuple) -> Any:
+        leaves, structure = jax.tree.flatten(args)
+        batch = _Batch(structure, tuple(jax.tree.leaves(in_batched)), size)
+        return _evaluated(rounds, batch)(*leaves)
+
+    return run
+
+
+def rows_of(batch: Any) -> tuple[Array, Callable[[Array], Any]]:
+    """A batch of pytrees as one vector a member, and what makes a pytree of such a vector.
+
+    To slice or gather leaf by leaf would cost as much as many steps.
+    """
+    member = jax.tree.map(lambda v: jnp.zeros(v.shape[1:], v.dtype), batch)
+    return jax.vmap(lambda v: ravel_pytree(v)[0])(batch), ravel_pytree(member)[1]
+
+
+class _Batch(NamedTuple):
+    """What the leaves of all arguments make, which of them are batched, and the members."""
+
+    structure: Any
+    flags: tuple[bool, ...]
+    size: int
+
+
+def _evaluated(rounds: Rounds, batch: _Batch) -> Callable:
+    @custom_vmap
+    def run(*leaves: Array) -> Any:
+        return _run(rounds, batch, leaves)
+
+    @run.def_vmap
+    def of_batches(outer: int, in_batched: list, *leaves: Array) -> tuple[Any, Any]:
+        """A batch of batches is a larger one."""
+        flags = list(zip(in_batched, batch.flags, strict=True))
+        shape = outer, batch.size
+        merged = [_merged(v, shape, *both) for v, both in zip(leaves, flags, strict=True)]
+        whole = batch._replace(flags=tuple(map(any, flags)), size=outer * batch.size)
+        out = _evaluated(rounds, whole)(*merged)
+        out = jax.tree.map(lambda v: v.reshape(*shape, *v.shape[1:]), out)
+        return out, jax.tree.map(lambda _: True, out)
+
+    return run
+
+
+def _merged(v: Array, shape: tuple[int, int], in_outer: bool, in_inner: bool) -> Array:
+    """Both batch axes as one, for what has any of them."""
+    if not (in_outer or in_inner):
+        return v
+    own = v.shape[in_outer + in_inner :]
+    lead = [n if flag else 1 for n, flag in zip(shape, (in_outer, in_inner), strict=True)]
+    whole = jnp.broadcast_to(v.reshape(*lead, *own), (*shape, *own))
+    return whole.reshape(-1, *own)
+
+
+def _run(rounds: Rounds, batch: _Batch, leaves: tuple) -> Any:
+    each, args = _over_members(batch, leaves)
+    begun = each(rounds.begin, args)
+    states, state = rows_of(begun)
+    lanes = min(batch.size, max(1, IN_FLIGHT // states.shape[1]))
+
+    def advance(carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        states, left = carry
+        chosen = jnp.nonzero(left, size=lanes, fill_value=batch.size)[0]
+        own, before = (v.at[chosen].get(mode="clip") for v in (args, states))
+        live = chosen < batch.size
+        after = each(rounds.advance, own, live, jax.vmap(state)(before))
+        states = states.at[chosen].set(rows_of(after)[0], mode="drop")
+        return states, left.at[chosen].set(each(rounds.unfinished, own, after), mode="drop")
+
+    first = each(rounds.unfinished, args, begun)
+    states, _ = jax.lax.while_loop(lambda carry: jnp.any(carry[1]), advance, (states, first))
+    return each(rounds.result, args, jax.vmap(state)(states))
+
+
+def _over_members(batch: _Batch, leaves: tuple) -> tuple[Callable, Array]:
+    """What maps a function of `(*more, *args)` over members, and their own arguments as rows."""
+    rows, whole = rows_of([v for v, flag in zip(leaves, batch.flags, strict=True) if flag])
+
+    def each(function: Callable, rows: Array, *more: Any) -> Any:
+        def member(row: Array, *more: Any) -> Any:
+            own, all_of_them = iter(whole(row)), zip(leaves, batch.flags, strict=True)
+            args = [next(own) if flag else v for v, flag in all_of_them]
+            return function(*more, *batch.structure.unflatten(args))
+
+        return jax.vmap(member)(rows, *more)
+
+    return each, rows
