@@ -85,6 +85,7 @@ class _Search(NamedTuple):
     stage: Int[Array, ""]  # of the next attempt
     share: Float[Array, ""]  # of the homotopy that it is to solve
     last: Iterate  # of the attempt before
+    looked: Float[Array, ""]  # residual of the base where it was last looked at
     done: Bool[Array, ""]  # whether that solved the problem itself
     base: Variables  # the guess, or the solution of the last member solved
     solved: Float[Array, ""]  # share of that member, 0 before
@@ -184,7 +185,7 @@ def _first(problem: Problem, start: Variables, options: Options, guess: Guess | 
     one = jnp.ones((), start.y.dtype)
     far, no = jnp.inf * one, jnp.zeros((), bool)
     share = jnp.where(stage == PART, part, one)
-    return _Search(stage, share, nothing, no, base, 0 * one, part * one, start, far, no, no)
+    return _Search(stage, share, nothing, far, no, base, 0 * one, part * one, start, far, no, no)
 
 
 def _without_guess(problem: Problem) -> tuple[Array, Array | float]:
@@ -219,7 +220,7 @@ def _longests(problem: Problem) -> list[int]:
 
 def _departure(problem: Problem, s: _Search, start: Variables, options: Options) -> Variables:
     """Where the next attempt sets out."""
-    residual, rho = s.last.measures.residual, options.relaxation
+    residual, rho = s.looked, options.relaxation
     # More than rho, so that what leaves is never done.
     wanted = jnp.maximum(residual**2, jnp.minimum(residual, jnp.sqrt(rho)))
     product = jnp.clip(GUESS_PRODUCT * wanted, 2 * rho, 1)
@@ -260,6 +261,7 @@ def _next(problem: Problem, s: _Search, it: Iterate, options: Options) -> _Searc
         stage=jnp.where(closing, LOOK_ON, following),
         share=jnp.where(closing, 1, share).astype(s.share.dtype),
         last=it,
+        looked=jnp.where((stage == LOOK) | (stage == LOOK_ON), it.measures.residual, s.looked),
         done=done & whole,
         base=choose(closing, best, choose(success, it.w, s.base)),
         solved=solved,
