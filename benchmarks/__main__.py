@@ -25,6 +25,7 @@ from benchmarks import (
     rest,
     robustness_floor,
     robustness_pairs,
+    robustness_towers,
     sizes,
     speed,
     stacks,
@@ -34,6 +35,7 @@ from benchmarks import (
 ALL = {
     "robustness_floor": robustness_floor.run,
     "robustness_pairs": robustness_pairs.run,
+    "robustness_towers": robustness_towers.run,
     "sizes": sizes.run,
     "heaps": heaps.run,
     "stacks": stacks.run,

@@ -135,6 +135,8 @@ class Iterate(NamedTuple):
     easing: Float[Array, ""]
     path: Path
     polishing: Int[Array, ""]  # steps left once the tolerances are met
+    fold: Variables  # where easing began, the present place if it has not
+    folded: Bool[Array, ""]  # whether it has
 
     @property
     def stalled(self) -> Bool[Array, ""]:
@@ -159,7 +161,8 @@ def begin(
     polished = measures.error < POLISHED * options.relaxation
     left = jnp.where(polished, 0, zero + options.polish)
     path = _path(problem, w, measures, how.follow, options)
-    return Iterate(w, measures, iterations, iterations, zero, easing, path, left)
+    no = jnp.zeros((), bool)
+    return Iterate(w, measures, iterations, iterations, zero, easing, path, left, w, no)
 
 
 def _path(problem: Problem, w: Variables, m: Measures, wanted: Array, options: Options) -> Path:
@@ -225,6 +228,8 @@ def _advance(problem: Problem, it: Iterate, options: Options) -> Iterate:
         short_steps=short,
         easing=jnp.where(finite, easing, it.easing),
         path=_by_mode(problem, it.path, followed, lambda: it.path),
+        fold=choose(finite & ~it.folded, w, it.fold),
+        folded=it.folded | (easing > 0),
     )
 
 

@@ -2,7 +2,9 @@
 
 A guess, such as the solution of a neighbouring problem, is tried first: pushed back to the
 central path, the further the less it solves, and given up at the first sign of trouble. Then an
-attempt sets out from the start, and another one that is eased from the beginning.
+attempt sets out from the start, and another one that is eased from the beginning. With many nodes
+folds come one after another, and easing meets new ones: in between the path is followed from the
+first fold on.
 
 What none of them solves is approached along a family of problems that leads to it, if there is one
 (see `Problem.homotopy`): a member that is easy enough is solved from the start, and its solution is
@@ -37,7 +39,7 @@ from silico_py.solver.interior_point import (
     walk,
 )
 from silico_py.solver.lanes import Rounds, in_lanes
-from silico_py.solver.problem import Problem, Variables, choose
+from silico_py.solver.problem import Problem, Variables, choose, mean_product
 from silico_py.solver.status import Status
 
 LONGEST = 35  # steps of an attempt
@@ -47,13 +49,15 @@ PER_NODE, MOST = 3, 60
 GUESS_PER_CELL, MOST_GUESS = 0.5, 20
 FAR_GUESS = 0.5  # residual of a guess that is not worth a step
 GUESS_PRODUCT = 0.1  # of a guess pushed back, in the larger of r^2 and min(r, sqrt(rho))
+MANY_NODES = 3  # so many that the path is followed from a fold
 FIRST_PART = 0.5  # share of the first member of the homotopy, unless the problem names one
-ROUND = 2
+ROUND = 2  # steps before a member of a batch makes room for another
 LEAST_WAY = 1e-5  # between two members: less is where the solutions at hand end
 
-# Stages. The first two need a guess; PART solves a member of the homotopy from the start, the last
-# three look at a member further on and solve it from the solution of the one before.
-LOOK, GUESSED, COLD, EASED, FOLLOW, PART, LOOK_ON, GO_ON, FOLLOW_ON = range(9)
+# Stages. The first two need a guess; TURN follows the path from the first fold of COLD; PART solves
+# a member of the homotopy from the start, the last three look at a member further on and solve it
+# from the solution of the one before.
+LOOK, GUESSED, COLD, TURN, EASED, FOLLOW, PART, LOOK_ON, GO_ON, FOLLOW_ON = range(10)
 
 
 class Guess(NamedTuple):
@@ -203,7 +207,7 @@ def _attempt(problem: Problem, stage: Array) -> Attempt:
     return Attempt(
         easing=((stage == EASED) | (stage == PART) & alone).astype(float),
         longest=jnp.array(_longests(problem))[stage],
-        follow=(stage == FOLLOW) | (stage == FOLLOW_ON),
+        follow=(stage == TURN) | (stage == FOLLOW) | (stage == FOLLOW_ON),
         timid=stage == GUESSED,
         endless=(stage == final) & alone,
     )
@@ -220,18 +224,23 @@ def _longests(problem: Problem) -> list[int]:
 
 def _departure(problem: Problem, s: _Search, start: Variables, options: Options) -> Variables:
     """Where the next attempt sets out."""
-    residual, rho = s.looked, options.relaxation
+    stage, rho, fold = s.stage, options.relaxation, s.last.fold
     # More than rho, so that what leaves is never done.
-    wanted = jnp.maximum(residual**2, jnp.minimum(residual, jnp.sqrt(rho)))
+    wanted = jnp.maximum(s.looked**2, jnp.minimum(s.looked, jnp.sqrt(rho)))
     product = jnp.clip(GUESS_PRODUCT * wanted, 2 * rho, 1)
+    turns, looks = stage == TURN, (stage == LOOK) | (stage == LOOK_ON)
+    at = choose(turns, (fold, mean_product(problem, fold)), (s.base, product))
+    leaves = turns | (stage == GUESSED) | (stage >= GO_ON)
+    return choose(looks, s.base, choose(leaves, _centred(problem, *at), start))
+
+
+def _centred(problem: Problem, w: Variables, product: Float[Array, ""]) -> Variables:
+    """Moved to the central path of the cones where products are `product`."""
     cells = []
-    for group, cell in zip(problem.groups, s.base.cells, strict=True):
+    for group, cell in zip(problem.groups, w.cells, strict=True):
         slack, dual = group.cone.central_pair(cell.slack - cell.dual, product)
         cells.append(cell._replace(slack=slack, dual=dual))
-    pushed, stage = s.base._replace(cells=tuple(cells)), s.stage
-    looks = (stage == LOOK) | (stage == LOOK_ON)
-    leaves = (stage == GUESSED) | (stage >= GO_ON)
-    return choose(looks, s.base, choose(leaves, pushed, start))
+    return w._replace(cells=tuple(cells))
 
 
 def _unfinished(s: _Search, options: Options) -> Bool[Array, ""]:
@@ -286,12 +295,13 @@ def _following(
     """The next stage; `stays` says whether it is one of the same member."""
     stage, (cold, part) = s.stage, _without_guess(problem)
     vain = (stage == GUESSED) | (stage == LOOK) & ~(it.measures.residual < FAR_GUESS)
+    after_cold = TURN if len(problem.node_scale) >= MANY_NODES else EASED
     # The path from the start: where there are no members, or the first one is as hard.
     to_path = (stage == EASED) & (problem.homotopy is None)
     to_path |= (stage == PART) & ~done & (s.share == part) & (cold == COLD)
     return jnp.select(
-        [vain, stays | (stage <= COLD), to_path, solved > 0],
-        [cold, stage + 1, FOLLOW, LOOK_ON],
+        [vain, stage == COLD, stays | (stage <= TURN), to_path, solved > 0],
+        [cold, after_cold, stage + 1, FOLLOW, LOOK_ON],
         PART,
     )
 
