@@ -44,6 +44,7 @@ from silico_py.solver.status import Status
 
 LONGEST = 35  # steps of an attempt
 LONGEST_GUESS = 7  # of one that sets out from a guess
+LONGEST_TURN = 70  # along the path from a fold: it seldom fails
 # More where more can happen: so many for each node or, from a guess, each cell, up to a limit.
 PER_NODE, MOST = 3, 60
 GUESS_PER_CELL, MOST_GUESS = 0.5, 20
@@ -219,6 +220,7 @@ def _longests(problem: Problem) -> list[int]:
     longests = (FOLLOW_ON + 1) * [max(LONGEST, min(MOST, PER_NODE * nodes))]
     longests[GUESSED] = max(LONGEST_GUESS, min(MOST_GUESS, int(GUESS_PER_CELL * cells)))
     longests[LOOK] = longests[LOOK_ON] = 0
+    longests[TURN] = LONGEST_TURN
     return longests
 
 
