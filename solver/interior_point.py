@@ -177,7 +177,6 @@ def walk(
     problem: Problem, it: Iterate, how: Attempt, options: Options, most: Array | None = None
 ) -> Iterate:
     """Newton steps until all is done or there is no hope, or `most` of them."""
-
     before = it.iterations
 
     def unfinished(it: Iterate) -> Bool[Array, ""]:

@@ -90,9 +90,9 @@ class _Search(NamedTuple):
     stage: Int[Array, ""]  # of the next attempt
     share: Float[Array, ""]  # of the homotopy that it is to solve
     last: Iterate  # of the attempt before
-    looked: Float[Array, ""]  # residual of the base where it was last looked at
     done: Bool[Array, ""]  # whether that solved the problem itself
     base: Variables  # the guess, or the solution of the last member solved
+    looked: Float[Array, ""]  # residual of that where it was last looked at
     solved: Float[Array, ""]  # share of that member, 0 before
     reach: Float[Array, ""]  # from there to the next one
     best: Variables  # where an attempt at the problem itself came closest
@@ -190,7 +190,7 @@ def _first(problem: Problem, start: Variables, options: Options, guess: Guess | 
     one = jnp.ones((), start.y.dtype)
     far, no = jnp.inf * one, jnp.zeros((), bool)
     share = jnp.where(stage == PART, part, one)
-    return _Search(stage, share, nothing, far, no, base, 0 * one, part * one, start, far, no, no)
+    return _Search(stage, share, nothing, no, base, far, 0 * one, part * one, start, far, no, no)
 
 
 def _without_guess(problem: Problem) -> tuple[Array, Array | float]:
