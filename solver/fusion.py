@@ -28,7 +28,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, jaxpr_as_fun
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
-from silico_py.solver.lanes import rows_of
+from silico_py.solver.lanes import members_of
 
 ONE_KERNEL = {"xla_cpu_small_call": "true", "inlineable": "false"}
 LARGEST_ARRAY = 4000  # elements; larger sums and products go to libraries
@@ -139,14 +139,8 @@ def _evaluated(function: Callable, run: Callable, at_once: Callable | None) -> C
 
 def _map(function: Callable, flags: list[bool], args: tuple) -> Any:
     """`function` of all leaves, one member of those with a flag after another."""
-    leaves = jax.tree.leaves(args)
-    rows, unravel = rows_of([leaf for leaf, flag in zip(leaves, flags, strict=True) if flag])
-
-    def member(row: Array) -> Any:
-        own = iter(unravel(row))
-        return function([next(own) if f else v for v, f in zip(leaves, flags, strict=True)])
-
-    return jax.lax.map(member, rows)
+    rows, leaves_of = members_of(jax.tree.leaves(args), flags)
+    return jax.lax.map(lambda row: function(leaves_of(row)), rows)
 
 
 def _one_kernel(function: Callable, *args: Any) -> Any:

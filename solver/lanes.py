@@ -8,7 +8,7 @@ slowest times their number, and needs the memory of its lanes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -54,6 +54,19 @@ def rows_of(batch: Any) -> tuple[Array, Callable[[Array], Any]]:
     """
     member = jax.tree.map(lambda v: jnp.zeros(v.shape[1:], v.dtype), batch)
     return jax.vmap(lambda v: ravel_pytree(v)[0])(batch), ravel_pytree(member)[1]
+
+
+def members_of(
+    leaves: Sequence[Array], flags: Sequence[bool]
+) -> tuple[Array, Callable[[Array], list[Array]]]:
+    """Of the leaves with a flag one vector a member, and what makes all leaves of such a vector."""
+    rows, whole = rows_of([v for v, flag in zip(leaves, flags, strict=True) if flag])
+
+    def member(row: Array) -> list[Array]:
+        own = iter(whole(row))
+        return [next(own) if flag else v for v, flag in zip(leaves, flags, strict=True)]
+
+    return rows, member
 
 
 class _Batch(NamedTuple):
@@ -115,13 +128,11 @@ def _run(rounds: Rounds, batch: _Batch, leaves: tuple) -> Any:
 
 def _over_members(batch: _Batch, leaves: tuple) -> tuple[Callable, Array]:
     """What maps a function of `(*more, *args)` over members, and their own arguments as rows."""
-    rows, whole = rows_of([v for v, flag in zip(leaves, batch.flags, strict=True) if flag])
+    rows, leaves_of = members_of(leaves, batch.flags)
 
     def each(function: Callable, rows: Array, *more: Any) -> Any:
         def member(row: Array, *more: Any) -> Any:
-            own, all_of_them = iter(whole(row)), zip(leaves, batch.flags, strict=True)
-            args = [next(own) if flag else v for v, flag in all_of_them]
-            return function(*more, *batch.structure.unflatten(args))
+            return function(*more, *batch.structure.unflatten(leaves_of(row)))
 
         return jax.vmap(member)(rows, *more)
 

@@ -153,8 +153,10 @@ def _rounds(problem: Problem) -> Rounds:
     def first(data: tuple, *args: Any) -> _Search:
         return _first(problem.with_data(data), *args)
 
-    def some_steps(live: Array, s: _Search, data: tuple, start: Variables, *args: Any) -> _Search:
-        here, options = problem.with_data(data), args[0]
+    def some_steps(
+        live: Array, s: _Search, data: tuple, start: Variables, options: Options, guess: Any
+    ) -> _Search:
+        here = problem.with_data(data)
         member, fresh, how = _begun(here, s, start, options)
         it = choose(s.resumes, s.last, fresh)
         it = walk(member, it, how, options, jnp.where(live, ROUND, 0))
@@ -230,10 +232,15 @@ def _departure(problem: Problem, s: _Search, start: Variables, options: Options)
     # More than rho, so that what leaves is never done.
     wanted = jnp.maximum(s.looked**2, jnp.minimum(s.looked, jnp.sqrt(rho)))
     product = jnp.clip(GUESS_PRODUCT * wanted, 2 * rho, 1)
-    turns, looks = stage == TURN, (stage == LOOK) | (stage == LOOK_ON)
+    turns = stage == TURN
     at = choose(turns, (fold, mean_product(problem, fold)), (s.base, product))
     leaves = turns | (stage == GUESSED) | (stage >= GO_ON)
-    return choose(looks, s.base, choose(leaves, _centred(problem, *at), start))
+    return choose(_looks(stage), s.base, choose(leaves, _centred(problem, *at), start))
+
+
+def _looks(stage: Array) -> Array:
+    """Whether a stage only looks at its base."""
+    return (stage == LOOK) | (stage == LOOK_ON)
 
 
 def _centred(problem: Problem, w: Variables, product: Float[Array, ""]) -> Variables:
@@ -264,7 +271,7 @@ def _next(problem: Problem, s: _Search, it: Iterate, options: Options) -> _Searc
     reach = jnp.select([held, ended], [s.reach, (1 + s.solved) / 2], _reach(s, success))
     following = _following(problem, s, it, done, stays, solved)
     share = jnp.select([stays, following <= FOLLOW], [s.share, 1], solved + reach)
-    error = jnp.where(whole & (stage > LOOK) & (stage != LOOK_ON), it.measures.error, jnp.inf)
+    error = jnp.where(whole & ~_looks(stage), it.measures.error, jnp.inf)
     best = choose(error < s.error, it.w, s.best)
     # What ends unsolved, or with another member, is judged by the problem itself.
     closing = (it.iterations >= options.max_iterations) & ~(done & whole) & ~s.closing
@@ -272,9 +279,9 @@ def _next(problem: Problem, s: _Search, it: Iterate, options: Options) -> _Searc
         stage=jnp.where(closing, LOOK_ON, following),
         share=jnp.where(closing, 1, share).astype(s.share.dtype),
         last=it,
-        looked=jnp.where((stage == LOOK) | (stage == LOOK_ON), it.measures.residual, s.looked),
         done=done & whole,
         base=choose(closing, best, choose(success, it.w, s.base)),
+        looked=jnp.where(_looks(stage), it.measures.residual, s.looked),
         solved=solved,
         reach=reach,
         best=best,
