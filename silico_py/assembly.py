@@ -119,7 +119,7 @@ def assemble(
     problem = Problem(
         dynamics, motions, tuple(groups), scale, homotopy=shorter, first_share=_first_share(started)
     )
-    return problem, Variables(start, tuple(cells)), started
+    return problem, Variables.of(start, cells), started
 
 
 def _first_share(batches: list[ContactBatch]) -> Float[Array, ""] | None:

@@ -266,7 +266,7 @@ def _variables(start: Start, origin: Float[Array, "3"], length: Array) -> Variab
     dual = jnp.concatenate([start.dual_a, start.dual_b])
     slack = jnp.concatenate([start.slack_a, start.slack_b])
     node = jnp.zeros((1, 1), x.dtype)
-    return Variables(node, (CellVariables(x[None], dual[None], slack[None]),))
+    return Variables.of(node, [CellVariables(x[None], dual[None], slack[None])])
 
 
 def _program(a: Piece, b: Piece, length: Float[Array, ""], origin: Float[Array, "3"]) -> Problem:

@@ -47,7 +47,7 @@ def recall(
         cell if batch.candidates is None else _matched(cell, first, then, batch.candidates.chosen)
         for cell, first, then, batch in parts
     )
-    return Guess(remembered.variables._replace(cells=cells), remembered.usable)
+    return Guess(Variables.of(remembered.variables.y, cells), remembered.usable)
 
 
 def _matched(

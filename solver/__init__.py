@@ -7,11 +7,11 @@ from silico_py.solver.interior_point import Options as Options
 from silico_py.solver.problem import CellGroup as CellGroup
 from silico_py.solver.problem import CellJacobian as CellJacobian
 from silico_py.solver.problem import CellResidual as CellResidual
-from silico_py.solver.problem import CellVariables as CellVariables
 from silico_py.solver.problem import Problem as Problem
-from silico_py.solver.problem import Variables as Variables
 from silico_py.solver.search import Guess as Guess
 from silico_py.solver.search import Solution as Solution
 from silico_py.solver.search import fused_if_small as fused_if_small
 from silico_py.solver.search import solve as solve
 from silico_py.solver.status import Status as Status
+from silico_py.solver.vectors import CellVariables as CellVariables
+from silico_py.solver.vectors import Variables as Variables

@@ -15,7 +15,8 @@ from jaxtyping import Array, Float
 
 from silico_py.solver import kkt, krylov
 from silico_py.solver.kkt import SystemVector
-from silico_py.solver.problem import Problem, Variables, conditions, identity, mean_product
+from silico_py.solver.problem import Problem, conditions, identity, mean_product
+from silico_py.solver.vectors import Conditions, Variables
 
 ACCURACY = 100.0  # of the linear solve, in roundings
 STORED = 3  # corrections of it, where it has many columns
@@ -59,10 +60,10 @@ def _direction(
     """-F_w^-1 (F_data d_data + F_rho d_rho)."""
     here = problem.with_data(data).prepared(w.y)
     _, rows = jax.jvp(lambda d: conditions(here.with_data(d), w), (data,), (d_data,))
-    target = jax.tree.map(lambda e, r: (d_rho * e - r)[..., None], identity(problem, rows), rows)
+    target = jax.tree.map(lambda e, r: d_rho * e - r, identity(problem, rows), rows)
+    target = Conditions.side_by_side([target])
     rhs = kkt.without_slack_rows(problem, w.cells, target)
-    change = kkt.add_slack_rows(_newton_inverse(here, w, rhs), target)
-    return jax.tree.map(lambda v: v[..., 0], change)
+    return kkt.add_slack_rows(_newton_inverse(here, w, rhs), target).column(0)
 
 
 def node_sensitivity(

@@ -35,9 +35,7 @@ from silico_py.solver import kkt
 from silico_py.solver import path as paths
 from silico_py.solver.path import Path
 from silico_py.solver.problem import (
-    Conditions,
     Problem,
-    Variables,
     boundary_step,
     choose,
     conditions,
@@ -47,6 +45,7 @@ from silico_py.solver.problem import (
     remainder,
     residual_norm,
 )
+from silico_py.solver.vectors import Conditions, Variables
 
 HALVINGS = 4
 BOUNDARY = 0.97  # fraction of the step to the boundary of the cones
@@ -329,12 +328,11 @@ def _share(
 
 def _second_order(problem: Problem, like: Conditions, step: Variables) -> Conditions:
     """Zero rows, and the products ds o dz that Newton's method leaves out."""
-    rows = jax.tree.map(jnp.zeros_like, like)
-    cells = [
-        cell._replace(product=group.cone.product(change.slack, change.dual))
-        for group, cell, change in zip(problem.groups, rows.cells, step.cells, strict=True)
+    products = [
+        group.cone.product(change.slack, change.dual)
+        for group, change in zip(problem.groups, step.cells, strict=True)
     ]
-    return rows._replace(cells=tuple(cells))
+    return like.of_products(products)
 
 
 def _central(it: Iterate) -> Bool[Array, ""]:

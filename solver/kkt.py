@@ -22,14 +22,8 @@ from jaxtyping import Array, Float
 from silico_py.solver import condensed, krylov
 from silico_py.solver.cones import ProductCone, Scaling
 from silico_py.solver.dense import matmul, outlined, transposed
-from silico_py.solver.problem import (
-    CellGroup,
-    CellJacobian,
-    CellVariables,
-    Conditions,
-    Problem,
-    Variables,
-)
+from silico_py.solver.problem import CellGroup, CellJacobian, Problem
+from silico_py.solver.vectors import CellVariables, Conditions, Variables
 
 ACCURACY = 1e-6  # of Newton directions, relative; the next step makes up for the rest
 PROXIMAL = 3.0  # growth of the node Jacobian at full easing: shorter moves of the nodes
@@ -76,7 +70,7 @@ class Factor(NamedTuple):
 
 def size(w: Variables) -> int:
     """Number of primals."""
-    return w.y.size + sum(cell.x.size for cell in w.cells)
+    return w.y.size + sum(cells * nx for cells, nx, _ in w.layout.groups)
 
 
 def factorize(
@@ -109,12 +103,12 @@ def factorize(
 
 def directions(problem: Problem, factor: Factor, *targets: Conditions) -> list[Variables]:
     """For each target the change of `w` that changes the conditions by it, to first order."""
-    columns: Conditions = jax.tree.map(lambda *parts: jnp.stack(parts, axis=-1), *targets)
+    columns = Conditions.side_by_side(targets)
     rhs = without_slack_rows(problem, factor.cells, columns)
     matrix, inverse = system(problem, factor)
     found = with_slacks(problem, factor, krylov.solve(matrix, inverse, rhs, ACCURACY))
     changes = add_slack_rows(found, columns)
-    return [jax.tree.map(lambda d, k=k: d[..., k], changes) for k in range(len(targets))]
+    return [changes.column(k) for k in range(len(targets))]
 
 
 def system(problem: Problem, factor: Factor) -> tuple[Callable, Callable]:
@@ -176,7 +170,7 @@ def with_slacks(problem: Problem, factor: Factor, vector: SystemVector) -> Varia
     for group, f, d in zip(problem.groups, factor.cells, vector.cells, strict=True):
         v = _cell_directions(group, vector.nodes, d.local)
         cells.append(CellVariables(d.local, d.product, _slack_direction(f, v, d.product)))
-    return Variables(vector.nodes, tuple(cells))
+    return Variables.of(vector.nodes, cells, columns=True)
 
 
 def without_slack_rows(
@@ -216,7 +210,7 @@ def add_slack_rows(change: Variables, target: Conditions) -> Variables:
         cell._replace(slack=cell.slack - row.slack)
         for cell, row in zip(change.cells, target.cells, strict=True)
     ]
-    return change._replace(cells=tuple(cells))
+    return Variables.of(change.y, cells, columns=True)
 
 
 def _cell_directions(

@@ -21,9 +21,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from silico_py.solver.problem import (
-    Conditions,
     Problem,
-    Variables,
     boundary_step,
     identity,
     mean_product,
@@ -31,6 +29,7 @@ from silico_py.solver.problem import (
     remainder,
     residual_norm,
 )
+from silico_py.solver.vectors import Conditions, Variables
 
 LEAST_PRODUCT = 0.1  # of the anchor, in its mean product or its residual
 BOUNDARY = 0.9  # fraction of the way to the boundary of the cones
@@ -153,14 +152,11 @@ def is_close(distance: Array, path: Path, before: Array) -> Bool[Array, ""]:
 def _anchor(problem: Problem, w: Variables, conditions: Conditions, rho: Array) -> Conditions:
     """A, with products that are no less than `LEAST_PRODUCT` says: off-centre iterates, and those
     whose products vanish long before the residual, would leave no room to move."""
-    e = identity(problem, conditions)
     mean = jnp.maximum(mean_product(problem, w), residual_norm(problem, conditions))
     least = jnp.maximum(LEAST_PRODUCT * mean, rho)
-    cells = [
-        c._replace(product=i.product * (jnp.maximum(c.product, least) - rho))
-        for c, i in zip(conditions.cells, e.cells, strict=True)
-    ]
-    return conditions._replace(cells=tuple(cells))
+    e = identity(problem, conditions)
+    products = e.products * (jnp.maximum(conditions.products, least) - rho)
+    return Conditions(jnp.concatenate([conditions.rows, products]), conditions.layout)
 
 
 def _norm(problem: Problem, c: Conditions) -> Array:

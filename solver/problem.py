@@ -27,6 +27,7 @@ from jaxtyping import Array, Bool, Float, Int
 from silico_py.solver.cones import ProductCone
 from silico_py.solver.dense import accumulate, outlined
 from silico_py.solver.levels import Links
+from silico_py.solver.vectors import CellConditions, CellVariables, Conditions, Variables
 
 
 class CellResidual(NamedTuple):
@@ -43,21 +44,6 @@ class CellJacobian(NamedTuple):
     nodes: tuple[Array, Array, Array]
     local: tuple[Array, Array, Array]
     slack: tuple[Array, Array, Array]
-
-
-class CellVariables(NamedTuple):
-    """Unknowns of a group of cells, batched over the cells."""
-
-    x: Float[Array, "cells nx"]
-    dual: Float[Array, "cells dim"]
-    slack: Float[Array, "cells dim"]
-
-
-class Variables(NamedTuple):
-    """All unknowns: node vectors and one `CellVariables` a group."""
-
-    y: Float[Array, "nodes ny"]
-    cells: tuple[CellVariables, ...]
 
 
 CellFunction = Callable[[Array, Array, Array, Any], CellResidual]
@@ -206,21 +192,6 @@ class Problem:
         )
 
 
-class CellConditions(NamedTuple):
-    """Conditions of a group of cells, batched over the cells: own equations, slacks, products."""
-
-    local: Float[Array, "cells nx"]
-    slack: Float[Array, "cells dim"]
-    product: Float[Array, "cells dim"]
-
-
-class Conditions(NamedTuple):
-    """What the relaxed conditions compare: rows that vanish at a solution, and products s o z."""
-
-    nodes: Float[Array, "nodes ny"]
-    cells: tuple[CellConditions, ...]
-
-
 def conditions(problem: Problem, w: Variables) -> Conditions:
     """Evaluate them all at `w`; the slack rows read slack(y, x, z) - s."""
     nodes = jax.vmap(problem.node_residual)(w.y, problem.node_data)
@@ -231,7 +202,7 @@ def conditions(problem: Problem, w: Variables) -> Conditions:
         nodes = nodes + accumulate(forces, group.nodes.reshape(-1), len(nodes))
         product = group.cone.product(cell.slack, cell.dual)
         cells.append(CellConditions(part.local, part.slack - cell.slack, product))
-    return Conditions(nodes, tuple(cells))
+    return Conditions.of(nodes, cells)
 
 
 def choose(condition: Bool[Array, ""], first: tuple, second: tuple) -> tuple:
@@ -241,12 +212,12 @@ def choose(condition: Bool[Array, ""], first: tuple, second: tuple) -> tuple:
 
 def identity(problem: Problem, like: Conditions) -> Conditions:
     """Zero rows, and e in place of every product."""
-    zero = jax.tree.map(jnp.zeros_like, like)
-    cells = [
-        cell._replace(product=cell.product + group.cone.identity(cell.product.dtype))
-        for group, cell in zip(problem.groups, zero.cells, strict=True)
+    dtype = like.flat.dtype
+    products = [
+        jnp.broadcast_to(group.cone.identity(dtype), (len(group.nodes), group.cone.dim))
+        for group in problem.groups
     ]
-    return zero._replace(cells=tuple(cells))
+    return like.of_products(products)
 
 
 def remainder(problem: Problem, c: Conditions, rho: Array) -> Conditions:
@@ -256,16 +227,13 @@ def remainder(problem: Problem, c: Conditions, rho: Array) -> Conditions:
 
 def residual_norm(problem: Problem, c: Conditions) -> Float[Array, ""]:
     """Largest scaled row."""
-    parts = [jnp.max(jnp.abs(c.nodes / problem.node_scale))]
-    for cell in c.cells:
-        parts += [jnp.max(jnp.abs(v)) for v in (cell.local, cell.slack) if v.size]
-    return jnp.max(jnp.stack(parts))
+    nodes = jnp.max(jnp.abs(c.nodes / problem.node_scale))
+    return jnp.maximum(nodes, jnp.max(jnp.abs(c.own), initial=0))
 
 
 def product_norm(c: Conditions) -> Float[Array, ""]:
     """Largest entry of a product."""
-    parts = [jnp.max(jnp.abs(cell.product), initial=0) for cell in c.cells]
-    return jnp.max(jnp.stack(parts), initial=0) if parts else jnp.zeros((), c.nodes.dtype)
+    return jnp.max(jnp.abs(c.products), initial=0)
 
 
 def excess(
@@ -275,12 +243,12 @@ def excess(
 
     The mean is that of each cell, or that of all if it is `shared`.
     """
-    e, cells, common = identity(problem, like), [], mean_product(problem, w)
-    for group, cell, one in zip(problem.groups, w.cells, e.cells, strict=True):
+    products, common = [], mean_product(problem, w)
+    for group, cell in zip(problem.groups, w.cells, strict=True):
         own = jnp.sum(cell.slack * cell.dual, axis=-1) / max(group.cone.degree, 1)
-        mean = jnp.where(shared, common, own)
-        cells.append(one._replace(product=jnp.maximum(mean - rho, 0)[:, None] * one.product))
-    return e._replace(cells=tuple(cells))
+        above = jnp.maximum(jnp.where(shared, common, own) - rho, 0)
+        products.append(above[:, None] * group.cone.identity(rho.dtype))
+    return like.of_products(products)
 
 
 def mean_product(problem: Problem, w: Variables) -> Float[Array, ""]:
@@ -292,11 +260,10 @@ def mean_product(problem: Problem, w: Variables) -> Float[Array, ""]:
 
 def boundary_step(problem: Problem, w: Variables, change: Variables) -> Float[Array, ""]:
     """Largest multiple of `change` that keeps slacks and duals in their cones."""
-    length = jnp.asarray(jnp.inf, w.y.dtype)
-    for group, cell, dc in zip(problem.groups, w.cells, change.cells, strict=True):
-        for value, part in ((cell.slack, dc.slack), (cell.dual, dc.dual)):
-            length = jnp.minimum(length, jnp.min(group.cone.step_length(value, part)))
-    return length
+    lengths = [jnp.inf * jnp.ones(1, w.flat.dtype)]
+    for group, pair, changes in zip(problem.groups, w.pairs, change.pairs, strict=True):
+        lengths.append(group.cone.step_length(pair, changes).reshape(-1))
+    return jnp.min(jnp.concatenate(lengths))
 
 
 def forward_jacobian(

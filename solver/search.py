@@ -39,8 +39,9 @@ from silico_py.solver.interior_point import (
     walk,
 )
 from silico_py.solver.lanes import Rounds, in_lanes
-from silico_py.solver.problem import Problem, Variables, choose, mean_product
+from silico_py.solver.problem import Problem, choose, mean_product
 from silico_py.solver.status import Status
+from silico_py.solver.vectors import Variables
 
 LONGEST = 35  # steps of an attempt
 LONGEST_GUESS = 7  # of one that sets out from a guess
@@ -249,7 +250,7 @@ def _centred(problem: Problem, w: Variables, product: Float[Array, ""]) -> Varia
     for group, cell in zip(problem.groups, w.cells, strict=True):
         slack, dual = group.cone.central_pair(cell.slack - cell.dual, product)
         cells.append(cell._replace(slack=slack, dual=dual))
-    return w._replace(cells=tuple(cells))
+    return Variables.of(w.y, cells)
 
 
 def _unfinished(s: _Search, options: Options) -> Bool[Array, ""]:

@@ -37,7 +37,7 @@ def folded(constant):
 
 def start_at(y):
     cell = CellVariables(jnp.zeros((1, 0)), jnp.full((1, 1), 0.01), jnp.full((1, 1), 10 + y))
-    return Variables(jnp.array([[y]]), (cell,))
+    return Variables.of(jnp.array([[y]]), (cell,))
 
 
 def root_of(constant):

@@ -15,6 +15,7 @@ from silico_py import broad_phase, rotation
 from silico_py.collision_program import Piece, SlackMap, pair_length
 from silico_py.linearization import difference, perturb
 from silico_py.simulate import assembled, motions_of
+from silico_py.solver import Variables
 
 RHO = 1e-3
 FEWEST = 2  # of each kind that act in `balls`
@@ -125,8 +126,8 @@ def test_a_guess_follows_the_pairs_not_their_places(balls):
     _, warm = again(cold.guess)
     assert 2 * warm.iterations < cold.iterations
     turned = cold.guess._replace(
-        variables=cold.guess.variables._replace(
-            cells=jax.tree.map(lambda v: v[::-1], cold.guess.variables.cells)
+        variables=Variables.of(
+            cold.guess.variables.y, jax.tree.map(lambda v: v[::-1], cold.guess.variables.cells)
         ),
         chosen=jax.tree.map(lambda v: v[::-1], cold.guess.chosen),
     )

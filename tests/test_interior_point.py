@@ -45,7 +45,7 @@ def conic_program(q, c, a, b, g, h, cone):
     group = CellGroup(cone, np.zeros((1, 1), int), cell, jnp.zeros(1), split=cone.dim)
     problem = Problem(node, jnp.zeros(1), (group,), jnp.ones((1, n + m)))
     e = cone.identity(float)[None]
-    start = Variables(jnp.zeros((1, n + m)), (CellVariables(jnp.zeros((1, 0)), e, e),))
+    start = Variables.of(jnp.zeros((1, n + m)), (CellVariables(jnp.zeros((1, 0)), e, e),))
     return problem, start
 
 
@@ -152,7 +152,7 @@ def test_chain_of_nodes_and_local_unknowns_agrees_with_cvxpy():
         jnp.ones((nodes, 1)),
     )
     ones = [jnp.ones((len(group.nodes), 1)) for group in groups]
-    start = Variables(jnp.zeros((nodes, 1)), tuple(CellVariables(0 * e, e, e) for e in ones))
+    start = Variables.of(jnp.zeros((nodes, 1)), tuple(CellVariables(0 * e, e, e) for e in ones))
     solution = jax.jit(lambda start: solve(problem, start, options()))(start)
     assert solution.converged
 
@@ -181,7 +181,7 @@ def complementary(function, y, slack):
     cone = ProductCone.orthant(n)
     group = CellGroup(cone, np.zeros((1, 1), int), cell, jnp.zeros(1), split=n)
     problem = Problem(lambda y, _: y, jnp.zeros(1), (group,), jnp.ones((1, n)))
-    return problem, Variables(y, (CellVariables(jnp.zeros((1, 0)), y, slack),))
+    return problem, Variables.of(y, (CellVariables(jnp.zeros((1, 0)), y, slack),))
 
 
 def complementarity_problem():
@@ -252,7 +252,7 @@ def test_iteration_limit_is_kept_and_reported():
 
 def test_start_that_is_not_finite_is_reported():
     problem, start = complementarity_problem()
-    solution = solve(problem, start._replace(y=start.y.at[0, 1].set(jnp.nan)), options())
+    solution = solve(problem, Variables.of(start.y.at[0, 1].set(jnp.nan), start.cells), options())
     assert solution.status == Status.NOT_FINITE
     assert not solution.converged
 
@@ -264,7 +264,7 @@ def test_batched_members_stop_on_their_own():
 
     def run(scale):
         cells = tuple(c._replace(dual=scale * c.dual, slack=scale * c.slack) for c in start.cells)
-        return solve(problem, Variables(scale * start.y, cells), options())
+        return solve(problem, Variables.of(scale * start.y, cells), options())
 
     together = jax.vmap(run)(scales)
     for k, scale in enumerate(scales):

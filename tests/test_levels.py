@@ -125,7 +125,7 @@ def isotonic(targets, relaxation=1e-9, chosen=None):
 
     cells = CellGroup(ProductCone.orthant(ny), links, order, zeros, split=ny, graph=graph)
     problem = Problem(jnp.subtract, targets, (cells,), jnp.ones((n, ny)), monotone=True)
-    start = Variables(jnp.zeros((n, ny)), (CellVariables(zeros, ones, ones),))
+    start = Variables.of(jnp.zeros((n, ny)), (CellVariables(zeros, ones, ones),))
     rho = jnp.asarray(relaxation)
     found = solve(problem, start, Options(rho, jnp.asarray(1e-12), 100))
     return implicit(problem, found.variables, rho).y, found.converged
