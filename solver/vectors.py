@@ -87,7 +87,7 @@ class CellConditions(NamedTuple):
 @_registered
 @dataclass(frozen=True)
 class Variables(_Vector):
-    """All unknowns: node vectors, then local primals, duals and slacks of one group after another."""
+    """All unknowns: vectors of the nodes, then local primals, duals and slacks of each group."""
 
     @classmethod
     def of(
