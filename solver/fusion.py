@@ -32,7 +32,7 @@ from silico_py.solver.lanes import members_of
 
 ONE_KERNEL = {"xla_cpu_small_call": "true", "inlineable": "false"}
 LARGEST_ARRAY = 4000  # elements; larger sums and products go to libraries
-LARGEST_PROGRAM = 75_000  # operations; time to compile a kernel grows faster than they do
+LARGEST_PROGRAM = 11_500  # operations, those of one body: two would compile for 20 s
 LIBRARY_PRODUCT = 8  # rows, terms or columns of a product that goes to a library
 LIBRARY = {  # primitives that call one
     "cholesky",
