@@ -25,7 +25,7 @@ from silico_py.solver.dense import matmul, outlined, transposed
 from silico_py.solver.problem import CellGroup, CellJacobian, Problem
 from silico_py.solver.vectors import CellVariables, Conditions, Variables
 
-ACCURACY = 1e-6  # of Newton directions, relative; the next step makes up for the rest
+ACCURACY = 1e-3  # of Newton directions, relative: more would not save an iteration
 PROXIMAL = 3.0  # growth of the node Jacobian at full easing: shorter moves of the nodes
 
 
