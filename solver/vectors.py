@@ -29,7 +29,8 @@ class Layout(NamedTuple):
         nodes: number of nodes, and unknowns of one.
         groups: of each group the number of cells, and local primals and dimension of the cone of
             one.
-        columns: whether there are several vectors, side by side on the last axis.
+        columns: whether several vectors stand side by side, on a last axis that the shapes of
+            parts below leave out.
     """
 
     nodes: tuple[int, int]
@@ -44,12 +45,12 @@ class Layout(NamedTuple):
 
 @dataclass(frozen=True)
 class _Vector:
-    flat: Float[Array, "*batch size *columns"]
+    flat: Float[Array, "*batch size"]
     layout: Layout
 
     @classmethod
     def side_by_side(cls, vectors: Sequence[Self]) -> Self:
-        """The columns of one."""
+        """Several, as the columns of one."""
         flat = jnp.stack([v.flat for v in vectors], axis=-1)
         return cls(flat, vectors[0].layout._replace(columns=True))
 
@@ -71,17 +72,17 @@ class _Vector:
 class CellVariables(NamedTuple):
     """Unknowns of a group of cells, batched over the cells."""
 
-    x: Float[Array, "*batch cells nx *columns"]
-    dual: Float[Array, "*batch cells dim *columns"]
-    slack: Float[Array, "*batch cells dim *columns"]
+    x: Float[Array, "*batch cells nx"]
+    dual: Float[Array, "*batch cells dim"]
+    slack: Float[Array, "*batch cells dim"]
 
 
 class CellConditions(NamedTuple):
     """Conditions of a group of cells, batched over the cells: own equations, slacks, products."""
 
-    local: Float[Array, "*batch cells nx *columns"]
-    slack: Float[Array, "*batch cells dim *columns"]
-    product: Float[Array, "*batch cells dim *columns"]
+    local: Float[Array, "*batch cells nx"]
+    slack: Float[Array, "*batch cells dim"]
+    product: Float[Array, "*batch cells dim"]
 
 
 @_registered
@@ -92,7 +93,7 @@ class Variables(_Vector):
     @classmethod
     def of(
         cls,
-        y: Float[Array, "*batch nodes ny *columns"],
+        y: Float[Array, "*batch nodes ny"],
         cells: Sequence[CellVariables],
         columns: bool = False,
     ) -> Variables:
@@ -101,7 +102,7 @@ class Variables(_Vector):
         return cls(_joined([y, *(part for cell in cells for part in cell)], columns), layout)
 
     @property
-    def y(self) -> Float[Array, "*batch nodes ny *columns"]:
+    def y(self) -> Float[Array, "*batch nodes ny"]:
         """Vectors of the nodes."""
         return self._parts([self.layout.nodes])[0]
 
@@ -113,7 +114,7 @@ class Variables(_Vector):
         return tuple(CellVariables(*(next(parts) for _ in range(3))) for _ in self.layout.groups)
 
     @property
-    def pairs(self) -> list[Float[Array, "*batch 2 cells dim *columns"]]:
+    def pairs(self) -> list[Float[Array, "*batch 2 cells dim"]]:
         """Duals and slacks of each group."""
         shapes = [s for m, nx, dim in self.layout.groups for s in ((m, nx), (2, m, dim))]
         return self._parts([self.layout.nodes, *shapes])[2::2]
@@ -146,7 +147,7 @@ class Conditions(_Vector):
         return self.flat[: self.layout.rows]
 
     @property
-    def nodes(self) -> Float[Array, "nodes ny *columns"]:
+    def nodes(self) -> Float[Array, "nodes ny"]:
         """Rows of the nodes."""
         return self._parts([self.layout.nodes])[0]
 
