@@ -49,7 +49,10 @@ from silico_py.solver.vectors import Conditions, Variables
 
 HALVINGS = 4
 BOUNDARY = 0.97  # fraction of the step to the boundary of the cones
-NEAR = 0.1  # error below which steps are corrected to second order
+NEAR = 0.1  # error below which steps are corrected to second order, and directions less exact
+# Of Newton directions: close to a solution more would not save an iteration, far from it small
+# products would drown in the error of large residuals.
+ACCURACY, ACCURACY_NEAR = 1e-6, 1e-3
 EXPONENT = 3  # of the predicted reduction that sets the centring
 CENTRAL = 0.3  # error below which the iterate is kept close to the central path
 CURVED = 0.5  # share of the products that is kept there, in what is off after the affine step
@@ -254,7 +257,7 @@ def _step(problem: Problem, factor: kkt.Factor, it: Iterate, options: Options) -
         lambda: (paths.missing(problem, c, path, rho), path.anchor),
         lambda: (remainder(problem, c, rho), excess(problem, it.w, c, rho, _central(it))),
     )
-    first, second = kkt.directions(problem, factor, _negative(target), other)
+    first, second = kkt.directions(problem, factor, _accuracy(it), _negative(target), other)
 
     def follow() -> _Step:
         step = paths.predict(problem, it.w, path, first, second)
@@ -295,7 +298,7 @@ def _newton_step(
 
     def correct() -> tuple[Variables, Float[Array, ""]]:
         missing = _second_order(problem, c, step)
-        (more,) = kkt.directions(problem, factor, _negative(missing))
+        (more,) = kkt.directions(problem, factor, _accuracy(it), _negative(missing))
         other = jax.tree.map(jnp.add, step, more)
         further = boundary_step(problem, w, other)
         better = (further > longest) | (BOUNDARY * further >= 1)
@@ -333,6 +336,11 @@ def _second_order(problem: Problem, like: Conditions, step: Variables) -> Condit
         for group, change in zip(problem.groups, step.cells, strict=True)
     ]
     return like.of_products(products)
+
+
+def _accuracy(it: Iterate) -> Float[Array, ""]:
+    """Of directions, relative."""
+    return jnp.where(it.measures.error < NEAR, ACCURACY_NEAR, ACCURACY)
 
 
 def _central(it: Iterate) -> Bool[Array, ""]:

@@ -25,7 +25,6 @@ from silico_py.solver.dense import matmul, outlined, transposed
 from silico_py.solver.problem import CellGroup, CellJacobian, Problem
 from silico_py.solver.vectors import CellVariables, Conditions, Variables
 
-ACCURACY = 1e-3  # of Newton directions, relative: more would not save an iteration
 PROXIMAL = 3.0  # growth of the node Jacobian at full easing: shorter moves of the nodes
 
 
@@ -101,12 +100,17 @@ def factorize(
     return Factor(node_jacobian, tuple(cells), condensed.factorize(links, node_jacobian, reduced))
 
 
-def directions(problem: Problem, factor: Factor, *targets: Conditions) -> list[Variables]:
-    """For each target the change of `w` that changes the conditions by it, to first order."""
+def directions(
+    problem: Problem, factor: Factor, accuracy: Float[Array, ""], *targets: Conditions
+) -> list[Variables]:
+    """For each target the change of `w` that changes the conditions by it, to first order.
+
+    `accuracy` is relative to the largest entry of the target.
+    """
     columns = Conditions.side_by_side(targets)
     rhs = without_slack_rows(problem, factor.cells, columns)
     matrix, inverse = system(problem, factor)
-    found = with_slacks(problem, factor, krylov.solve(matrix, inverse, rhs, ACCURACY))
+    found = with_slacks(problem, factor, krylov.solve(matrix, inverse, rhs, accuracy))
     changes = add_slack_rows(found, columns)
     return [changes.column(k) for k in range(len(targets))]
 

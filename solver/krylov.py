@@ -35,7 +35,7 @@ def solve(
     operator: Callable[[Tree], Tree],
     approximate_inverse: Callable[[Tree], Tree],
     rhs: Tree,
-    tolerance: float,
+    tolerance: Float[Array, ""] | float,
     stored: int = PASSES,
 ) -> Tree:
     """x with `operator(x) = rhs`, column by column.

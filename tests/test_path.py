@@ -47,7 +47,8 @@ def test_the_share_rises_between_two_folds_and_ends_at_zero():
         c = conditions(problem, w)
         back = jax.tree.map(jnp.negative, paths.missing(problem, c, path, rho))
         factor = kkt.factorize(problem, w, jnp.zeros(()))
-        step = paths.predict(problem, w, path, *kkt.directions(problem, factor, back, path.anchor))
+        found = kkt.directions(problem, factor, 1e-6, back, path.anchor)
+        step = paths.predict(problem, w, path, *found)
         fraction = jnp.asarray(min(1.0, 0.2 / float(step.length)))  # short: to see the turns
         w = jax.tree.map(lambda v, d, f=fraction: v + f * d, w, step.change)
         path = paths.shortened(path, step, fraction)
