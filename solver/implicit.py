@@ -61,9 +61,7 @@ def _direction(
     here = problem.with_data(data).prepared(w.y)
     _, rows = jax.jvp(lambda d: conditions(here.with_data(d), w), (data,), (d_data,))
     target = jax.tree.map(lambda e, r: d_rho * e - r, identity(problem, rows), rows)
-    target = Conditions.side_by_side([target])
-    rhs = kkt.without_slack_rows(problem, w.cells, target)
-    return kkt.add_slack_rows(_newton_inverse(here, w, rhs), target).column(0)
+    return _newton_inverse(here, w, Conditions.side_by_side([target])).column(0)
 
 
 def node_sensitivity(
@@ -90,11 +88,9 @@ def node_sensitivity(
     return found.nodes, kkt.row_weights(problem, w.cells, found)
 
 
-def _newton_inverse(problem: Problem, w: Variables, rhs: SystemVector) -> Variables:
-    """F_w^-1 rhs column by column, differentiable in both modes.
-
-    Slack rows are not part of `rhs`: their changes belong to the complementarity products.
-    """
+def _newton_inverse(problem: Problem, w: Variables, target: Conditions) -> Variables:
+    """F_w^-1 target column by column, differentiable in both modes."""
+    rhs = kkt.without_slack_rows(problem, w.cells, target)
     factor = kkt.factorize(problem, w, jnp.zeros((), w.y.dtype))
     fixed = jax.lax.stop_gradient(factor)
     # One flat vector: transposition needs every part of the right-hand side to be linear.
@@ -112,7 +108,7 @@ def _newton_inverse(problem: Problem, w: Variables, rhs: SystemVector) -> Variab
 
     solvers = solver(kkt.system), solver(kkt.transposed_system)
     found = jax.lax.custom_linear_solve(exact, flat_rhs, *solvers)
-    return kkt.with_slacks(problem, factor, unflatten(found))
+    return kkt.with_slacks(problem, factor, unflatten(found), target)
 
 
 def _accuracy(w: Variables) -> float:

@@ -110,8 +110,8 @@ def directions(
     columns = Conditions.side_by_side(targets)
     rhs = without_slack_rows(problem, factor.cells, columns)
     matrix, inverse = system(problem, factor)
-    found = with_slacks(problem, factor, krylov.solve(matrix, inverse, rhs, accuracy))
-    changes = add_slack_rows(found, columns)
+    found = krylov.solve(matrix, inverse, rhs, accuracy)
+    changes = with_slacks(problem, factor, found, columns)
     return [changes.column(k) for k in range(len(targets))]
 
 
@@ -168,12 +168,17 @@ def _apply_transposed(problem: Problem, turned: Factor, vector: SystemVector) ->
     return SystemVector(nodes, tuple(cells))
 
 
-def with_slacks(problem: Problem, factor: Factor, vector: SystemVector) -> Variables:
-    """`vector` as a change of all unknowns: with the slack changes that it causes."""
+def with_slacks(
+    problem: Problem, factor: Factor, vector: SystemVector, target: Conditions
+) -> Variables:
+    """`vector` as a change of all unknowns: with the slack changes that it causes, and those that
+    the slack rows of the target ask for."""
     cells = []
-    for group, f, d in zip(problem.groups, factor.cells, vector.cells, strict=True):
+    groups = zip(problem.groups, factor.cells, vector.cells, target.cells, strict=True)
+    for group, f, d, row in groups:
         v = _cell_directions(group, vector.nodes, d.local)
-        cells.append(CellVariables(d.local, d.product, _slack_direction(f, v, d.product)))
+        slack = _slack_direction(f, v, d.product) - row.slack
+        cells.append(CellVariables(d.local, d.product, slack))
     return Variables.of(vector.nodes, cells, columns=True)
 
 
@@ -182,7 +187,7 @@ def without_slack_rows(
 ) -> SystemVector:
     """A target, one column each, with its slack rows moved into the products.
 
-    The solution then lacks them in its slacks: see `add_slack_rows`.
+    The solution then lacks them in its slacks: see `with_slacks`.
     """
     vectors = []
     for group, cell, row in zip(problem.groups, cells, target.cells, strict=True):
@@ -206,15 +211,6 @@ def row_weights(
         )
         for group, cell, own in zip(problem.groups, cells, vector.cells, strict=True)
     ]
-
-
-def add_slack_rows(change: Variables, target: Conditions) -> Variables:
-    """`change` for linearised slacks, with what the slack rows of the target ask for."""
-    cells = [
-        cell._replace(slack=cell.slack - row.slack)
-        for cell, row in zip(change.cells, target.cells, strict=True)
-    ]
-    return Variables.of(change.y, cells, columns=True)
 
 
 def _cell_directions(
