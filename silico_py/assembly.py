@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from silico_py import broad_phase, friction, rotation
+from silico_py import broad_phase, easier, friction, rotation
 from silico_py.broad_phase import Candidates, Limits
 from silico_py.collision_program import SlackMap, pair_length
 from silico_py.common_form import common
@@ -116,27 +116,16 @@ def assemble(
         started.append(batch._replace(contacts=contacts))
     scale = jax.vmap(row_scale)(motions)
     start = jnp.zeros_like(scale)
+    sides = [(batch.contacts.a, batch.contacts.b) for batch in started]
     problem = Problem(
-        dynamics, motions, tuple(groups), scale, homotopy=shorter, first_share=_first_share(started)
+        node_residual=dynamics,
+        node_data=motions,
+        groups=tuple(groups),
+        node_scale=scale,
+        homotopies=(easier.shorter, easier.calmer),
+        first_share=easier.first_share(sides),
     )
     return problem, Variables.of(start, cells), started
-
-
-def _first_share(batches: list[ContactBatch]) -> Float[Array, ""] | None:
-    """The share of the step to begin with: no pair is to be sent far beyond its touch in it."""
-    sides = [(batch.contacts.a, batch.contacts.b) for batch in batches]
-    parts = [jnp.min(jax.vmap(broad_phase.shallow)(*pair)) for pair in sides]
-    return jax.lax.stop_gradient(jnp.min(jnp.stack(parts))) if parts else None
-
-
-def shorter(data: Any, share: Float[Array, ""]) -> Any:
-    """The data of the same step with a share of its duration: the less moves, the less can hit."""
-
-    def shorten(part: Any) -> Any:
-        is_motion = isinstance(part, Motion)
-        return part._replace(timestep=share * part.timestep) if is_motion else part
-
-    return jax.tree.map(shorten, data, is_leaf=lambda part: isinstance(part, Motion))
 
 
 def contact_batches(

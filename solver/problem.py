@@ -133,9 +133,9 @@ class Problem:
         groups: the cells.
         node_scale: `(nodes, ny)`; node rows are divided by it where residuals are measured.
         monotone: whether it is one (convex programs are): its central path then has no folds.
-        homotopy: optional `(data, share) -> data`, with `data` as the property, parameters of a
+        homotopies: each `(data, share) -> data`, with `data` as the property, parameters of a
             family of problems that leads from an easy one (share near 0) to this one (share 1).
-        first_share: of the homotopy to begin with where there is no guess; less than 1 where the
+        first_share: of the homotopies to begin with where there is no guess; less than 1 where the
             problem itself is too hard for a start from nothing. None is 1.
     """
 
@@ -144,7 +144,7 @@ class Problem:
     groups: tuple[CellGroup, ...]
     node_scale: Float[Array, "nodes ny"]
     monotone: bool = False
-    homotopy: Callable[[tuple, Array], tuple] | None = None
+    homotopies: tuple[Callable[[tuple, Array], tuple], ...] = ()
     first_share: Float[Array, ""] | None = None
 
     @property
@@ -161,11 +161,12 @@ class Problem:
         )
         return replace(self, groups=tuple(groups))
 
-    def member(self, share: Float[Array, ""]) -> Problem:
-        """The problem at a share of its homotopy."""
-        if self.homotopy is None:
-            return self
-        return self.with_data(self.homotopy(self.data, share))
+    def member(self, family: Int[Array, ""], share: Float[Array, ""]) -> Problem:
+        """The problem at a share of one of its homotopies."""
+        data = self.data
+        for k, homotopy in enumerate(self.homotopies):
+            data = choose(family == k, homotopy(self.data, share), data)
+        return self.with_data(data)
 
     def prepared(self, y: Float[Array, "nodes ny"]) -> Problem:
         """With the memos of this point, unless there are some."""

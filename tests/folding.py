@@ -32,7 +32,7 @@ def folded(constant):
         return share * (slope + 1) - 1, *others
 
     group = CellGroup(ONE, np.zeros((1, 1), int), cell, jnp.zeros((1, 0)), split=1)
-    return Problem(node, jnp.full((1, 1), 3.0), (group,), jnp.ones((1, 1)), homotopy=homotopy)
+    return Problem(node, jnp.full((1, 1), 3.0), (group,), jnp.ones((1, 1)), homotopies=(homotopy,))
 
 
 def start_at(y):

@@ -103,6 +103,19 @@ def test_towers_whose_blocks_move_apart():
     assert info.converged.all(), info.iterations
 
 
+@pytest.mark.parametrize("relaxation", [1e-6, 1e-9])
+def test_blocks_at_rest_that_are_struck_at_once(relaxation):
+    """Shorter steps are as hard: they solve neither of these. Calmer ones do."""
+    scene, state = sp.scenes.stack(4, timestep=1 / 20)
+    velocity = np.random.default_rng(4).uniform(-1, 1, (12, 4, 3))[9]
+    options = sp.SolverOptions(relaxation=relaxation)
+    struck = replace(state, velocity=jnp.asarray(velocity))
+    following, info = jax.jit(sp.step)(scene, struck, None, options)
+    assert info.converged, info.iterations
+    report = reference.check_step(scene, struck, None, following, info, options)
+    assert report.ok, report.failed
+
+
 @pytest.mark.parametrize("frequency", [10, 15])
 def test_a_step_longer_than_many_bodies(frequency):
     """A cube of 1 cm thrown onto another one: free fall would take it ten cubes far in a step."""

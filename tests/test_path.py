@@ -13,8 +13,8 @@ from silico_py.solver import (
     Options,
     Variables,
     kkt,
-    search,
     solve,
+    stages,
 )
 from silico_py.solver import path as paths
 from silico_py.solver.problem import conditions
@@ -23,9 +23,9 @@ RHO = 1e-8
 
 
 def found(problem, start, monkeypatch):
-    monkeypatch.setattr(search, "COLD", search.FOLLOW)  # before all else
+    monkeypatch.setattr(stages, "COLD", stages.FOLLOW)  # before all else
     options = Options(jnp.asarray(RHO), jnp.asarray(RHO / 10), 100, 3)
-    return solve(replace(problem, homotopy=None), start_at(start), options)
+    return solve(replace(problem, homotopies=()), start_at(start), options)
 
 
 @pytest.mark.parametrize("constant", [2.5, 3.0, 6.0])

@@ -7,23 +7,23 @@ import jax.numpy as jnp
 import pytest
 from folding import folded, root_of, start_at
 
-from silico_py.solver import Options, Problem, Status, search, solve
+from silico_py.solver import Options, Problem, Status, search, solve, stages
 from silico_py.solver.problem import conditions, product_norm, remainder, residual_norm
 
 RHO = jnp.asarray(1e-8)
 
 
-def allow(monkeypatch, *stages):
+def allow(monkeypatch, *allowed):
     """No attempt but those at these stages may take a step."""
-    longests = [10 if stage in stages else 0 for stage in range(search.FOLLOW_ON + 1)]
+    longests = [10 if stage in allowed else 0 for stage in range(stages.FOLLOW_ON + 1)]
     monkeypatch.setattr(search, "_longests", lambda problem: longests)
 
 
 @pytest.mark.parametrize("constant", [2.5, 3.0, 6.0])
 @pytest.mark.parametrize("start", [2.0, 2.5, 3.0])
-@pytest.mark.parametrize("way", [search.GO_ON, search.FOLLOW_ON])
+@pytest.mark.parametrize("way", [stages.GO_ON, stages.FOLLOW_ON])
 def test_family_leads_to_a_root_behind_a_minimum(constant, start, way, monkeypatch):
-    allow(monkeypatch, search.PART, way)
+    allow(monkeypatch, stages.PART, way)
     problem = folded(constant)
     found = solve(problem, start_at(start), Options(RHO, RHO / 10, 300, 3))
     assert bool(found.converged), found.iterations
@@ -36,9 +36,9 @@ def test_family_begins_with_the_share_that_the_problem_names(share, monkeypatch)
     problem = replace(folded(3.0), first_share=jnp.asarray(share))
     member = Problem.member
 
-    def seen(self, share):
+    def seen(self, family, share):
         jax.debug.callback(lambda s: shares.append(float(s)), share, ordered=True)
-        return member(self, share)
+        return member(self, family, share)
 
     monkeypatch.setattr(Problem, "member", seen)
     found = solve(problem, start_at(2.0), Options(RHO, RHO / 10, 300, 3))
@@ -49,6 +49,22 @@ def test_family_begins_with_the_share_that_the_problem_names(share, monkeypatch)
     assert shares[-1] == 1
 
 
+@pytest.mark.parametrize("blocked_first", [True, False])
+def test_a_family_that_does_not_lead_on_makes_room_for_the_next(blocked_first, monkeypatch):
+    allow(monkeypatch, stages.PART, stages.GO_ON)
+    problem = folded(3.0)
+
+    def blocked(data, share):
+        slope, *others = data
+        return jnp.where(share < 1, jnp.nan, slope), *others
+
+    ways = blocked, *problem.homotopies
+    problem = replace(problem, homotopies=ways if blocked_first else ways[::-1])
+    found = solve(problem, start_at(2.0), Options(RHO, RHO / 10, 300, 3))
+    assert bool(found.converged), found.iterations
+    assert float(found.variables.y[0, 0]) == pytest.approx(root_of(3.0), abs=1e-7)
+
+
 def test_share_of_the_whole_is_like_none():
     ways = folded(3.0), replace(folded(3.0), first_share=jnp.ones(()))
     counts = [solve(p, start_at(2.0), Options(RHO, RHO / 10, 300, 3)).iterations for p in ways]
@@ -56,7 +72,7 @@ def test_share_of_the_whole_is_like_none():
 
 
 def test_without_a_family_the_last_attempt_goes_on():
-    problem = replace(folded(6.0), homotopy=None)
+    problem = replace(folded(6.0), homotopies=())
     found = solve(problem, start_at(1.0), Options(RHO, RHO / 10, 300, 3))  # a singular start
     assert bool(found.converged), found.iterations
 

@@ -1,0 +1,130 @@
+"""Which attempt comes next, and how far each family of problems has led.
+
+What no attempt from a guess or from the start solves is approached along a family of problems that
+leads to it, if there is one (see `Problem.homotopies`): a member that is easy enough is solved from
+the start, and its solution is the guess for the problem itself, or for a member halfway to what
+could not be solved from there. A family may have folds too: where Newton's method fails, the path
+from the last solution is followed; where the solutions end, a member beyond is solved from the
+start. Where the first member is too hard as well, the path from the start to the problem itself is
+followed before an easier one is tried.
+
+Several families take turns: one that meets a member that cannot be solved lets the next go on.
+Their folds lie at different places, and each solves what the others do not.
+
+Source: Allgower and Georg, Numerical Continuation Methods, 1990, chapter 2 (embedding).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from silico_py.solver.interior_point import Iterate
+from silico_py.solver.problem import Problem, choose
+from silico_py.solver.vectors import Variables
+
+# The first two need a guess; TURN follows the path from the first fold of COLD; PART solves a
+# member of a family from the start, the last three look at a member further on and solve it from
+# the solution of the one before.
+LOOK, GUESSED, COLD, TURN, EASED, FOLLOW, PART, LOOK_ON, GO_ON, FOLLOW_ON = range(10)
+
+FAR_GUESS = 0.5  # residual of a guess that is not worth a step
+MANY_NODES = 3  # so many that the path is followed from a fold
+FIRST_PART = 0.5  # share of the first member of a family, unless the problem names one
+LEAST_WAY = 1e-5  # between two members: less is where the solutions at hand end
+
+
+class Lead(NamedTuple):
+    """How far a family has led; the first one's also stands for the attempts before all members."""
+
+    family: Int[Array, ""]
+    stage: Int[Array, ""]  # of the next attempt
+    share: Float[Array, ""]  # of the member that it is to solve
+    base: Variables  # the guess, or the solution of the last member solved
+    looked: Float[Array, ""]  # residual of that where it was last looked at
+    solved: Float[Array, ""]  # share of that member, 0 before
+    reach: Float[Array, ""]  # from there to the next one
+
+
+def leads(problem: Problem, base: Variables, usable: Bool[Array, ""]) -> tuple[Lead, ...]:
+    """Before all attempts, the present one first; `base` is the guess if it is `usable`."""
+    cold, part = _without_guess(problem)
+    stage = jnp.where(usable, LOOK, cold)
+    one = jnp.ones((), base.y.dtype)
+    share = jnp.where(stage == PART, part, one)
+    family = jnp.zeros((), int)
+    first = Lead(family, stage, share, base, jnp.inf * one, 0 * one, part * one)
+    member = first._replace(stage=jnp.asarray(PART), share=part * one)
+    others = (member._replace(family=family + k) for k in range(1, len(problem.homotopies)))
+    return first, *others
+
+
+def looks(stage: Array) -> Bool[Array, ""]:
+    """Whether an attempt only looks at its base."""
+    return (stage == LOOK) | (stage == LOOK_ON)
+
+
+def following(
+    problem: Problem, all_leads: tuple[Lead, ...], it: Iterate, done: Bool[Array, ""]
+) -> tuple[Lead, ...]:
+    """The leads after the attempt of the first one ended at `it`, the next one to go on first."""
+    stage = all_leads[0].stage
+    after = _onwards(problem, all_leads[0], it, done), *all_leads[1:]
+    failed = ~done & ((stage == PART) | (stage == FOLLOW_ON))
+    return choose(failed, (*after[1:], after[0]), after)
+
+
+def _without_guess(problem: Problem) -> tuple[Array, Array | float]:
+    """The first stage, and the share of the first member."""
+    if problem.first_share is None:
+        return jnp.asarray(COLD), FIRST_PART
+    hard = problem.first_share < 1
+    return jnp.where(hard, PART, COLD), jnp.where(hard, problem.first_share, FIRST_PART)
+
+
+def _onwards(problem: Problem, lead: Lead, it: Iterate, done: Array) -> Lead:
+    """Where a family goes on after its attempt ended at `it`."""
+    stage = lead.stage
+    success = done & (lead.share < 1) & (stage != LOOK_ON)
+    stays = (stage == LOOK_ON) | (stage == GO_ON) & ~done  # with this member
+    ended = (stage == FOLLOW_ON) & ~done & (lead.share - lead.solved < LEAST_WAY)
+    solved = jnp.select([ended, success], [0, lead.share], lead.solved)
+    held = stays | (stage <= FOLLOW)
+    # Others may lie beyond.
+    reach = jnp.select([held, ended], [lead.reach, (1 + solved) / 2], _reach(lead, success))
+    next_stage = _next_stage(problem, lead, it, done, stays, solved)
+    share = jnp.select([stays, next_stage <= FOLLOW], [lead.share, 1], solved + reach)
+    return lead._replace(
+        stage=next_stage,
+        share=share.astype(lead.share.dtype),
+        base=choose(success, it.w, lead.base),
+        looked=jnp.where(looks(stage), it.measures.residual, lead.looked),
+        solved=solved,
+        reach=reach,
+    )
+
+
+def _reach(lead: Lead, success: Array) -> Array:
+    """From the first member to the problem itself; then twice as far, after a failure half."""
+    way, rest = lead.share - lead.solved, 1 - lead.share
+    further = jnp.where(lead.stage == PART, rest, jnp.minimum(2 * way, rest))
+    return jnp.where(success, further, way / 2)
+
+
+def _next_stage(
+    problem: Problem, lead: Lead, it: Iterate, done: Array, stays: Array, solved: Array
+) -> Array:
+    """The next stage; `stays` says whether it is one of the same member."""
+    stage, (cold, part) = lead.stage, _without_guess(problem)
+    vain = (stage == GUESSED) | (stage == LOOK) & ~(it.measures.residual < FAR_GUESS)
+    after_cold = TURN if len(problem.node_scale) >= MANY_NODES else EASED
+    # The path from the start, once: where there are no members, or the first one is as hard.
+    hard = (stage == PART) & ~done & (lead.share == part) & (cold == COLD) & (lead.family == 0)
+    to_path = hard if problem.homotopies else stage == EASED
+    return jnp.select(
+        [vain, stage == COLD, stays | (stage <= TURN), to_path, solved > 0],
+        [cold, after_cold, stage + 1, FOLLOW, LOOK_ON],
+        PART,
+    )
