@@ -365,7 +365,7 @@ def _accept(
     def close(m: Measures, fraction: Array) -> Bool[Array, ""]:
         before = paths.distance(problem, it.measures.conditions, it.path, rho)
         path = paths.shortened(it.path, step.along, fraction)
-        return paths.is_close(paths.distance(problem, m.conditions, path, rho), path, before)
+        return paths.is_close(paths.distance(problem, m.conditions, path, rho), before)
 
     def good(m: Measures, fraction: Array) -> Bool[Array, ""]:
         return _by_mode(problem, it.path, lambda: close(m, fraction), lambda: lower(m))

@@ -7,7 +7,8 @@ matrix F_w is singular. Followed by its length, with t one more unknown, the pat
 Two solves with F_w give its tangent and the way back to it.
 
 The products of A are moved to a multiple of e cone by cone, so that the path keeps away from the
-boundary of the cones; the iterate then is close to the path, not on it.
+boundary of the cones; the iterate then is close to the path, not on it. How close is measured for
+each product in what it is to be: one that has become much smaller than that leaves no room to turn.
 
 Source: Allgower and Georg, Numerical Continuation Methods, 1990 (pseudo-arclength continuation).
 """
@@ -31,11 +32,12 @@ from silico_py.solver.problem import (
 )
 from silico_py.solver.vectors import Conditions, Variables
 
-LEAST_PRODUCT = 0.1  # of the anchor, in its mean product or its residual
+LEAST_PRODUCT = 0.02  # of the anchor, in its mean product or its residual
 BOUNDARY = 0.9  # fraction of the way to the boundary of the cones
-NEIGHBOURHOOD = 0.9  # largest distance from the path, in what t A still asks for
-NARROWEST = 1e-2  # the neighbourhood does not shrink below this t
-CLOSER = 0.7  # or a step that reduces the distance to this fraction
+NEIGHBOURHOOD = 0.9  # largest distance of a row from the path, in the size of t A
+NARROWEST = 1e-2  # the neighbourhood of the rows does not shrink below this t
+OFF_CENTRE = 0.7  # largest distance of a product, in what it is to be
+CLOSER = 0.7  # a step may end further off that reduces the distance to this fraction
 FIRST_REACH = 3.0  # length of the first step, at most
 GROWTH = 3.0  # of the next step after one that was not shortened
 CAUTION = 1.5  # the same after one that was
@@ -91,8 +93,11 @@ def missing(problem: Problem, conditions: Conditions, path: Path, rho: Array) ->
 
 
 def distance(problem: Problem, conditions: Conditions, path: Path, rho: Array) -> Array:
-    """Size of H."""
-    return _norm(problem, missing(problem, conditions, path, rho))
+    """How far `conditions` are from the path; at most 1 in its neighbourhood."""
+    left = missing(problem, conditions, path, rho)
+    rows = residual_norm(problem, left) / (jnp.maximum(path.share, NARROWEST) * path.size)
+    off = jnp.max(jnp.abs(left.products) / _wanted(problem, path, rho), initial=0)
+    return jnp.maximum(rows / NEIGHBOURHOOD, off / OFF_CENTRE)
 
 
 def predict(problem: Problem, w: Variables, path: Path, back: Variables, along: Variables) -> Step:
@@ -143,10 +148,9 @@ def shortened(path: Path, step: Step, fraction: Array) -> Path:
     )
 
 
-def is_close(distance: Array, path: Path, before: Array) -> Bool[Array, ""]:
+def is_close(distance: Array, before: Array) -> Bool[Array, ""]:
     """Whether a step that ends at this distance from the path may be taken."""
-    scale = jnp.maximum(path.share, NARROWEST) * path.size
-    return distance <= jnp.maximum(NEIGHBOURHOOD * scale, CLOSER * before)
+    return distance <= jnp.maximum(1, CLOSER * before)
 
 
 def _anchor(problem: Problem, w: Variables, conditions: Conditions, rho: Array) -> Conditions:
@@ -157,6 +161,15 @@ def _anchor(problem: Problem, w: Variables, conditions: Conditions, rho: Array) 
     e = identity(problem, conditions)
     products = e.products * (jnp.maximum(conditions.products, least) - rho)
     return Conditions(jnp.concatenate([conditions.rows, products]), conditions.layout)
+
+
+def _wanted(problem: Problem, path: Path, rho: Array) -> Float[Array, " products"]:
+    """What the products are to be: on the path that of a cone is such a multiple of its e."""
+    multiples = [
+        group.cone.product(cell.product, jnp.ones_like(cell.product)).reshape(-1)
+        for group, cell in zip(problem.groups, path.anchor.cells, strict=True)
+    ]
+    return path.share * jnp.concatenate(multiples) + rho
 
 
 def _norm(problem: Problem, c: Conditions) -> Array:

@@ -41,6 +41,7 @@ from silico_py.solver.stages import (
     GUESSED,
     LOOK,
     LOOK_ON,
+    MANY_NODES,
     PART,
     TURN,
     Lead,
@@ -53,11 +54,12 @@ from silico_py.solver.vectors import Variables
 
 LONGEST = 35  # steps of an attempt
 LONGEST_GUESS = 7  # of one that sets out from a guess
-LONGEST_TURN = 140  # along the path from a fold: it seldom fails
+LONGEST_PATH = 70  # along a path, twice as many with many nodes
 # More where more can happen: so many for each node or, from a guess, each cell, up to a limit.
 PER_NODE, MOST = 5, 120
 GUESS_PER_CELL, MOST_GUESS = 0.5, 20
-GUESS_PRODUCT = 0.1  # of a guess pushed back, in the larger of r^2 and min(r, sqrt(rho))
+# Product of a guess pushed back, in the larger of r^2 and min(r, sqrt(rho)); in r before a path.
+GUESS_PRODUCT = 0.1
 ROUND = 2  # steps before a member of a batch makes room for another
 
 
@@ -211,15 +213,17 @@ def _longests(problem: Problem) -> list[int]:
     longests = (FOLLOW_ON + 1) * [max(LONGEST, min(MOST, PER_NODE * nodes))]
     longests[GUESSED] = max(LONGEST_GUESS, min(MOST_GUESS, int(GUESS_PER_CELL * cells)))
     longests[LOOK] = longests[LOOK_ON] = 0
-    longests[TURN] = LONGEST_TURN
+    for stage in (TURN, FOLLOW, FOLLOW_ON):
+        longests[stage] = LONGEST_PATH * (2 if nodes >= MANY_NODES else 1)
     return longests
 
 
 def _departure(problem: Problem, s: _Search, start: Variables, options: Options) -> Variables:
     """Where the next attempt sets out."""
     lead, rho, fold = s.lead, options.relaxation, s.last.fold
+    near = jnp.maximum(lead.looked**2, jnp.minimum(lead.looked, jnp.sqrt(rho)))
+    wanted = jnp.where(lead.stage == FOLLOW_ON, lead.looked, near)
     # More than rho, so that what leaves is never done.
-    wanted = jnp.maximum(lead.looked**2, jnp.minimum(lead.looked, jnp.sqrt(rho)))
     product = jnp.clip(GUESS_PRODUCT * wanted, 2 * rho, 1)
     turns = lead.stage == TURN
     at = choose(turns, (fold, mean_product(problem, fold)), (lead.base, product))
