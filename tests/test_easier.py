@@ -1,0 +1,50 @@
+"""The families of easier steps that lead to a step."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import silico_py as sp
+from silico_py import easier
+from silico_py.simulate import assembled, checked_control, motions_of
+
+
+@pytest.fixture(scope="module")
+def problem():
+    scene, state = sp.scenes.stack(2, timestep=0.1)
+    rng = np.random.default_rng(0)
+    state = scene.state(
+        position=state.position,
+        velocity=rng.normal(size=(2, 3)),
+        angular_velocity=rng.normal(size=(2, 3)),
+    )
+    motions = motions_of(scene, state, checked_control(scene, state, rng.normal(size=(2, 6))))
+    return assembled(scene, motions, jnp.asarray(1e-6), sp.SolverOptions())[0]
+
+
+@pytest.mark.parametrize("family", [easier.shorter, easier.calmer])
+def test_the_whole_share_is_the_step_itself(problem, family):
+    jax.tree.map(np.testing.assert_array_equal, family(problem.data, 1.0), problem.data)
+
+
+def test_shorter_steps_have_a_share_of_the_duration(problem):
+    motions, groups, *_ = easier.shorter(problem.data, 0.25)
+    np.testing.assert_allclose(motions.timestep, 0.025)
+    for contact in groups:
+        np.testing.assert_allclose(contact.a.motion.timestep, 0.025)
+    np.testing.assert_array_equal(motions.velocity, problem.node_data.velocity)
+
+
+def test_calmer_steps_have_a_share_of_motion_force_and_friction(problem):
+    motions, groups, *_ = easier.calmer(problem.data, 0.25)
+    for name in ("velocity", "angular_velocity", "force", "torque"):
+        np.testing.assert_allclose(getattr(motions, name), getattr(problem.node_data, name) / 4)
+    np.testing.assert_array_equal(motions.timestep, problem.node_data.timestep)
+    for contact, group in zip(groups, problem.groups, strict=True):
+        whole = group.data
+        np.testing.assert_allclose(contact.friction, whole.friction / 4)
+        for side, before in ((contact.a, whole.a), (contact.b, whole.b)):
+            if before.motion is not None:  # the same as that of its body
+                np.testing.assert_allclose(side.motion.velocity, before.motion.velocity / 4)
+        np.testing.assert_array_equal(contact.mass, whole.mass)
