@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Int
 
 from silico_py.solver.fusion import in_kernel
 
-PASSES = 8  # through the approximate inverse, at most
+PASSES = 16  # through the approximate inverse, at most
 
 Columns = Float[Array, "size columns"]
 Tree = Any  # a pytree of arrays with the columns on their last axis

@@ -166,10 +166,10 @@ def _anchor(problem: Problem, w: Variables, conditions: Conditions, rho: Array) 
 def _wanted(problem: Problem, path: Path, rho: Array) -> Float[Array, " products"]:
     """What the products are to be: on the path that of a cone is such a multiple of its e."""
     multiples = [
-        group.cone.product(cell.product, jnp.ones_like(cell.product)).reshape(-1)
+        group.cone.product(cell.product, jnp.ones_like(cell.product))
         for group, cell in zip(problem.groups, path.anchor.cells, strict=True)
     ]
-    return path.share * jnp.concatenate(multiples) + rho
+    return path.share * path.anchor.of_products(multiples).products + rho
 
 
 def _norm(problem: Problem, c: Conditions) -> Array:
