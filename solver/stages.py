@@ -93,7 +93,7 @@ def _onwards(problem: Problem, lead: Lead, it: Iterate, done: Array) -> Lead:
     solved = jnp.select([ended, success], [0, lead.share], lead.solved)
     held = stays | (stage <= FOLLOW)
     # Others may lie beyond.
-    reach = jnp.select([held, ended], [lead.reach, (1 + solved) / 2], _reach(lead, success))
+    reach = jnp.select([held, ended], [lead.reach, (1 + lead.solved) / 2], _reach(lead, success))
     next_stage = _next_stage(problem, lead, it, done, stays, solved)
     share = jnp.select([stays, next_stage <= FOLLOW], [lead.share, 1], solved + reach)
     return lead._replace(

@@ -1,6 +1,7 @@
 """Solutions that Newton's method does not reach from the start, approached along a family."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -63,6 +64,20 @@ def test_a_family_that_does_not_lead_on_makes_room_for_the_next(blocked_first, m
     found = solve(problem, start_at(2.0), Options(RHO, RHO / 10, 300, 3))
     assert bool(found.converged), found.iterations
     assert float(found.variables.y[0, 0]) == pytest.approx(root_of(3.0), abs=1e-7)
+
+
+def test_where_solutions_end_a_member_beyond_is_next():
+    problem, w = folded(3.0), start_at(2.0)
+    lead = stages.leads(problem, w, jnp.asarray(False))[0]
+    lead = lead._replace(
+        stage=jnp.asarray(stages.FOLLOW_ON),
+        solved=jnp.asarray(0.6),
+        share=jnp.asarray(0.6 + stages.LEAST_WAY / 2),
+    )
+    it = SimpleNamespace(w=w, measures=SimpleNamespace(residual=jnp.asarray(1.0)))
+    after = stages.following(problem, (lead,), it, jnp.asarray(False))[0]
+    assert int(after.stage) == stages.PART  # from the start again
+    assert float(after.share) == pytest.approx(0.8)
 
 
 def test_share_of_the_whole_is_like_none():
