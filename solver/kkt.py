@@ -25,7 +25,6 @@ from silico_py.solver.dense import matmul, outlined, transposed
 from silico_py.solver.problem import CellGroup, CellJacobian, Problem
 from silico_py.solver.vectors import CellVariables, Conditions, Variables
 
-MANY_CELLS = 16  # so many that refinement may not be enough
 PROXIMAL = 3.0  # growth of the node Jacobian at full easing: shorter moves of the nodes
 
 
@@ -111,50 +110,9 @@ def directions(
     columns = Conditions.side_by_side(targets)
     rhs = without_slack_rows(problem, factor.cells, columns)
     matrix, inverse = system(problem, factor)
-    first = krylov.solve(matrix, inverse, rhs, accuracy)
-
-    def again(first: tuple) -> tuple:
-        inverse = partial(_solve_whole, problem, _whole(problem, factor))
-        defect = jax.tree.map(jnp.subtract, rhs, matrix(first[0]))
-        more, _ = krylov.solve(matrix, inverse, defect, accuracy)
-        return jax.tree.map(jnp.add, first[0], more), jnp.ones((), bool)
-
-    many = sum(len(group.nodes) for group in problem.groups) >= MANY_CELLS
-    # A loop, not a condition: a batch where all are accurate skips it.
-    found, _ = jax.lax.while_loop(lambda s: ~s[1], again, first) if many else first
+    found = krylov.solve(matrix, inverse, rhs, accuracy)
     changes = with_slacks(problem, factor, found, columns)
     return [changes.column(k) for k in range(len(targets))]
-
-
-def _whole(problem: Problem, factor: Factor) -> condensed.Factor:
-    """The exact matrix, factorised with pivoting: each cell's duals leave with its local primals.
-
-    No pivot needs a regularisation then, and many nearly dependent rows no refinement. It takes
-    several times as long as the regularised one.
-    """
-    matrices = []
-    for group, f in zip(problem.groups, factor.cells, strict=True):
-        cone, identity = group.cone, jnp.eye(group.cone.dim, dtype=f.slack.dtype)
-        to_v = cone.products(f.dual, f.slack_to_v)
-        to_dual = cone.products(f.dual, f.slack_to_dual) + cone.products(
-            f.slack, jnp.broadcast_to(identity, f.slack_to_dual.shape)
-        )
-        rows = [jnp.concatenate(pair, axis=-1) for pair in ((f.to_v, f.to_dual), (to_v, to_dual))]
-        matrices.append(jnp.concatenate(rows, axis=1))
-    links = [group.links for group in problem.groups]
-    return condensed.factorize(links, factor.node_jacobian, matrices, pivoted=True)
-
-
-def _solve_whole(problem: Problem, whole: condensed.Factor, rhs: SystemVector) -> SystemVector:
-    """One pass through that factorisation."""
-    links = [group.links for group in problem.groups]
-    rows = [jnp.concatenate(cell, axis=1) for cell in rhs.cells]
-    y, moves = condensed.solve(links, whole, rhs.nodes, rows)
-    cells = [
-        CellVector(*jnp.split(move, [cell.local.shape[1]], axis=1))
-        for move, cell in zip(moves, rhs.cells, strict=True)
-    ]
-    return SystemVector(y, tuple(cells))
 
 
 def system(problem: Problem, factor: Factor) -> tuple[Callable, Callable]:
