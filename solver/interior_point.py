@@ -13,6 +13,13 @@ cone leaves the less room to turn the smaller its product is: an iterate that is
 products are small comes back in hundreds of tiny steps. There all cells share one target, steps
 are corrected to second order, and products shrink the less, the more the path curves.
 
+A straight step ends where it meets the boundary of a cone, and close to a solution that can be
+soon: a face that is to carry load, or a direction of friction that is to turn by more than the
+square root of the product. The linearised conditions often hold much further than that. The whole
+step is then tried as a leap: with all of y, x and s - z where Newton's method wants them, and s
+and z themselves back on the central path. It is kept only if it pays much more than a straight
+step could, for it undoes what products have gained where it does not.
+
 Where a problem is not monotone its central path folds, and Newton steps shrink to nothing
 before a fold. Each iterate therefore carries an easing, from 0 (the problem itself) to 1 (a
 tamer relative that the cells offer, see `CellGroup`): a short step sets it to 1, every other
@@ -37,9 +44,11 @@ from silico_py.solver.path import Path
 from silico_py.solver.problem import (
     Problem,
     boundary_step,
+    centred,
     choose,
     conditions,
     excess,
+    is_interior,
     mean_product,
     product_norm,
     remainder,
@@ -60,6 +69,7 @@ LARGEST_SHARE = 0.3  # of those kept for that reason
 NEGLIGIBLE = 1e-3  # curvature, in mean products, that a step need not be corrected for
 SHORT_STEP = 0.3  # shorter steps are a fold
 STALLED_STEP = 0.1
+LEAP = 0.2  # error that a leap has to leave at most, in errors before
 PATIENCE = 3  # steps in a row shorter than STALLED_STEP that are a stall
 DECAY = 0.5  # of the easing
 LEAST_EASING = 0.05  # below it the problem itself is solved
@@ -152,6 +162,9 @@ class _Step(NamedTuple):
     change: Variables
     length: Float[Array, ""]  # of its first trial, as a multiple of `change`
     along: paths.Step
+    leaps: Bool[Array, ""]  # whether a leap is tried first
+    leap: Variables  # its change
+    product: Float[Array, ""]  # where it ends
 
 
 def begin(
@@ -218,19 +231,19 @@ def _advance(problem: Problem, it: Iterate, options: Options) -> Iterate:
     it = it._replace(path=it.path._replace(active=it.path.active & ~is_done(it, options)))
     eased = problem.eased(it.easing).with_memos(it.measures.memos)
     step = _step(eased, kkt.factorize(eased, it.w, it.easing), it, options)
-    easing, short = _difficulty(it, step.length, options)
-    w, measures, fraction = _accept(problem.eased(easing), it, step, options)
-    followed = partial(_followed, it.path, step.along, fraction)
+    trial = _accept(problem, it, step, options)
+    w, measures = trial.w, trial.measures
+    followed = partial(_followed, it.path, step.along, trial.fraction)
     finite = jnp.isfinite(measures.residual) & jnp.isfinite(measures.complementarity)
     return it._replace(
         w=choose(finite, w, it.w),
         measures=choose(finite, measures, it.measures),
         iterations=it.iterations + 1,
-        short_steps=short,
-        easing=jnp.where(finite, easing, it.easing),
+        short_steps=trial.short_steps,
+        easing=jnp.where(finite, trial.easing, it.easing),
         path=_by_mode(problem, it.path, followed, lambda: it.path),
         fold=choose(finite & ~it.folded, w, it.fold),
-        folded=it.folded | (easing > 0),
+        folded=it.folded | (trial.easing > 0),
     )
 
 
@@ -261,7 +274,8 @@ def _step(problem: Problem, factor: kkt.Factor, it: Iterate, options: Options) -
 
     def follow() -> _Step:
         step = paths.predict(problem, it.w, path, first, second)
-        return _Step(step.change, jnp.ones_like(rho), step)
+        no = jnp.zeros((), bool)
+        return _Step(step.change, jnp.ones_like(rho), step, no, step.change, rho)
 
     def newton() -> _Step:
         return _newton_step(problem, factor, it, first, second, options)
@@ -293,7 +307,9 @@ def _newton_step(
     w, c, rho = it.w, it.measures.conditions, options.relaxation
     off = product_norm(_second_order(problem, c, affine))
     curvature = off / jnp.maximum(mean_product(problem, w), rho)
-    step = _move(affine, centring, _share(problem, it, affine, curvature, rho))
+    share = _share(problem, it, affine, curvature, rho)
+    step = leap = _move(affine, centring, share)
+    product = rho + share * jnp.maximum(mean_product(problem, w) - rho, 0)
     longest = boundary_step(problem, w, step)
 
     def correct() -> tuple[Variables, Float[Array, ""]]:
@@ -307,7 +323,8 @@ def _newton_step(
     wanted = (BOUNDARY * longest < 1) | (curvature > NEGLIGIBLE)
     wanted &= it.measures.error < NEAR
     step, longest = jax.lax.cond(wanted, correct, lambda: (step, longest))
-    return _Step(step, jnp.minimum(1, BOUNDARY * longest), _nowhere(w, longest))
+    length = jnp.minimum(1, BOUNDARY * longest)
+    return _Step(step, length, _nowhere(w, longest), length < 1, leap, product)
 
 
 def _nowhere(w: Variables, like: Array) -> paths.Step:
@@ -348,39 +365,74 @@ def _central(it: Iterate) -> Bool[Array, ""]:
     return it.measures.error < CENTRAL
 
 
-def _accept(
-    problem: Problem, it: Iterate, step: _Step, options: Options
-) -> tuple[Variables, Measures, Float[Array, ""]]:
-    """Halve the step until it is good enough.
+class _Trial(NamedTuple):
+    """Where a step may end."""
 
-    Newton's method has to lower residual or complementarity, a step along a path has to end
-    close to it.
-    """
-    rho = options.relaxation
+    halvings: Int[Array, ""]  # of the straight step; one less than none for a leap
+    w: Variables
+    measures: Measures
+    fraction: Float[Array, ""]  # of the straight step
+    easing: Float[Array, ""]
+    short_steps: Int[Array, ""]
 
-    def lower(m: Measures) -> Bool[Array, ""]:
-        less = m.complementarity < it.measures.complementarity
-        return less | (m.residual < it.measures.residual)
 
-    def close(m: Measures, fraction: Array) -> Bool[Array, ""]:
-        before = paths.distance(problem, it.measures.conditions, it.path, rho)
-        path = paths.shortened(it.path, step.along, fraction)
-        return paths.is_close(paths.distance(problem, m.conditions, path, rho), before)
+def _accept(problem: Problem, it: Iterate, step: _Step, options: Options) -> _Trial:
+    """Leap if that pays, otherwise halve the straight step until it is good enough."""
+    first = jnp.where(step.leaps, -1, 0)
+    difficulty = _difficulty(it, step.length, options)
+    calm = _difficulty(it, jnp.ones_like(step.length), options)
 
-    def good(m: Measures, fraction: Array) -> Bool[Array, ""]:
-        return _by_mode(problem, it.path, lambda: close(m, fraction), lambda: lower(m))
+    def leap(_: Array) -> Variables:
+        return centred(problem, _move(it.w, step.leap, jnp.ones_like(step.length)), step.product)
 
-    def unfinished(carry: tuple) -> Bool[Array, ""]:
-        k, _, measures, fraction = carry
-        return (k == 0) | (~good(measures, fraction) & (k < HALVINGS))
+    def along(fraction: Array) -> Variables:
+        return _move(it.w, step.change, step.length * fraction)
 
-    def shorten(carry: tuple) -> tuple:
-        k, fraction = carry[0], 0.5 ** carry[0].astype(rho.dtype)
-        w = _move(it.w, step.change, step.length * fraction)
-        return k + 1, w, _measure(problem, w, options), fraction
+    def unfinished(trial: _Trial) -> Bool[Array, ""]:
+        accepted = jax.lax.cond(
+            trial.halvings < 0,
+            lambda: _pays(problem, it, trial),
+            lambda: _is_good(problem, it, step, trial, options),
+        )
+        return (trial.halvings < first) | (~accepted & (trial.halvings + 1 < HALVINGS))
 
-    start = (jnp.zeros((), int), it.w, it.measures, jnp.ones_like(rho))
-    return jax.lax.while_loop(unfinished, shorten, start)[1:]
+    def next_one(trial: _Trial) -> _Trial:
+        halvings = trial.halvings + 1
+        fraction = 0.5 ** jnp.maximum(halvings, 0).astype(step.length.dtype)
+        leaps = halvings < 0
+        w = jax.lax.cond(leaps, leap, along, fraction)
+        easing, short = choose(leaps, calm, difficulty)
+        measures = _measure(problem.eased(easing), w, options)
+        return _Trial(halvings, w, measures, fraction, easing, short)
+
+    none = _Trial(first - 1, it.w, it.measures, jnp.ones_like(step.length), *difficulty)
+    return jax.lax.while_loop(unfinished, next_one, none)
+
+
+def _pays(problem: Problem, it: Iterate, leap: _Trial) -> Bool[Array, ""]:
+    """Whether a leap leads far, and to a place from which Newton's method gets on."""
+    less = leap.measures.error < LEAP * it.measures.error
+    balanced = leap.measures.residual <= jnp.sqrt(mean_product(problem, leap.w))
+    return less & balanced & is_interior(problem, leap.w)
+
+
+def _is_good(
+    problem: Problem, it: Iterate, step: _Step, trial: _Trial, options: Options
+) -> Bool[Array, ""]:
+    """Newton's method has to lower residual or complementarity, a step along a path has to end
+    close to it."""
+    before, after, rho = it.measures, trial.measures, options.relaxation
+
+    def lower() -> Bool[Array, ""]:
+        less = after.complementarity < before.complementarity
+        return less | (after.residual < before.residual)
+
+    def close() -> Bool[Array, ""]:
+        distance = paths.distance(problem, before.conditions, it.path, rho)
+        path = paths.shortened(it.path, step.along, trial.fraction)
+        return paths.is_close(paths.distance(problem, after.conditions, path, rho), distance)
+
+    return _by_mode(problem, it.path, close, lower)
 
 
 def _solved(it: Iterate, options: Options) -> Bool[Array, ""]:

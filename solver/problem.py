@@ -267,6 +267,25 @@ def boundary_step(problem: Problem, w: Variables, change: Variables) -> Float[Ar
     return jnp.min(jnp.concatenate(lengths))
 
 
+def is_interior(problem: Problem, w: Variables) -> Bool[Array, ""]:
+    """Whether all slacks and duals are strictly inside their cones."""
+    margins = [
+        group.cone.margin(vector).reshape(-1)
+        for group, pair in zip(problem.groups, w.pairs, strict=True)
+        for vector in pair
+    ]
+    return jnp.all(jnp.concatenate([jnp.ones(1, bool), *(m > 0 for m in margins)]))
+
+
+def centred(problem: Problem, w: Variables, product: Float[Array, ""]) -> Variables:
+    """The point of equal differences s - z whose cells all have s o z = product e."""
+    cells = []
+    for group, cell in zip(problem.groups, w.cells, strict=True):
+        slack, dual = group.cone.central_pair(cell.slack - cell.dual, product)
+        cells.append(cell._replace(slack=slack, dual=dual))
+    return Variables.of(w.y, cells)
+
+
 def forward_jacobian(
     function: CellFunction, y: Array, x: Array, z: Array, data: Any
 ) -> CellJacobian:

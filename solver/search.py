@@ -31,7 +31,7 @@ from silico_py.solver.interior_point import (
     walk,
 )
 from silico_py.solver.lanes import Rounds, in_lanes
-from silico_py.solver.problem import Problem, choose, mean_product
+from silico_py.solver.problem import Problem, centred, choose, mean_product
 from silico_py.solver.stages import (
     COLD,
     EASED,
@@ -58,8 +58,7 @@ LONGEST_PATH = 70  # along a path, twice as many with many nodes
 # More where more can happen: so many for each node or, from a guess, each cell, up to a limit.
 PER_NODE, MOST = 5, 120
 GUESS_PER_CELL, MOST_GUESS = 0.5, 20
-# Product of a guess pushed back, in the larger of r^2 and min(r, sqrt(rho)); in r before a path.
-GUESS_PRODUCT = 0.1
+GUESS_PRODUCT = 0.03  # of a guess pushed back, in r^2 for a residual r; before a path in r
 ROUND = 2  # steps before a member of a batch makes room for another
 
 
@@ -221,23 +220,13 @@ def _longests(problem: Problem) -> list[int]:
 def _departure(problem: Problem, s: _Search, start: Variables, options: Options) -> Variables:
     """Where the next attempt sets out."""
     lead, rho, fold = s.lead, options.relaxation, s.last.fold
-    near = jnp.maximum(lead.looked**2, jnp.minimum(lead.looked, jnp.sqrt(rho)))
-    wanted = jnp.where(lead.stage == FOLLOW_ON, lead.looked, near)
+    wanted = jnp.where(lead.stage == FOLLOW_ON, lead.looked, lead.looked**2)
     # More than rho, so that what leaves is never done.
     product = jnp.clip(GUESS_PRODUCT * wanted, 2 * rho, 1)
     turns = lead.stage == TURN
     at = choose(turns, (fold, mean_product(problem, fold)), (lead.base, product))
     leaves = turns | (lead.stage == GUESSED) | (lead.stage >= GO_ON)
-    return choose(looks(lead.stage), lead.base, choose(leaves, _centred(problem, *at), start))
-
-
-def _centred(problem: Problem, w: Variables, product: Float[Array, ""]) -> Variables:
-    """Moved to the central path of the cones where products are `product`."""
-    cells = []
-    for group, cell in zip(problem.groups, w.cells, strict=True):
-        slack, dual = group.cone.central_pair(cell.slack - cell.dual, product)
-        cells.append(cell._replace(slack=slack, dual=dual))
-    return Variables.of(w.y, cells)
+    return choose(looks(lead.stage), lead.base, choose(leaves, centred(problem, *at), start))
 
 
 def _unfinished(s: _Search, options: Options) -> Bool[Array, ""]:
