@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import jax
@@ -120,10 +119,13 @@ class ProductCone:
         ]
         return jnp.min(jnp.stack(parts, axis=-1), axis=-1)
 
-    def central_pair(self, difference: Vector, product: Scalar) -> tuple[Vector, Vector]:
-        """The interior points s and z with s - z = difference and s o z = product e."""
-        pairs = partial(_orthant_pair, product=product), partial(_soc_pair, product=product)
-        return self._blockwise(*pairs, difference)
+    def central_pair(self, difference: Vector, product: Vector) -> tuple[Vector, Vector]:
+        """The interior points s and z with s - z = difference and this s o z.
+
+        `product` is a positive multiple of the identity of each second-order cone, and any
+        positive vector on the orthants.
+        """
+        return self._blockwise(_orthant_pair, _soc_pair, difference, product)
 
     def scaling(self, slack: Vector, dual: Vector, regularization: Scalar | float) -> Scaling:
         """Linearised complementarity at (slack, dual); see `Scaling`."""
@@ -222,7 +224,7 @@ def _soc_step(x: Vector, dx: Vector) -> Scalar:
     return jnp.where(leaves, a / jnp.where(leaves, denominator, 1), jnp.inf)
 
 
-def _orthant_pair(difference: Vector, product: Scalar) -> tuple[Vector, Vector]:
+def _orthant_pair(difference: Vector, product: Vector) -> tuple[Vector, Vector]:
     root = jnp.sqrt(difference**2 + 4 * product)
     larger = (jnp.abs(difference) + root) / 2
     smaller = product / larger  # its difference to `larger` would cancel
@@ -230,11 +232,11 @@ def _orthant_pair(difference: Vector, product: Scalar) -> tuple[Vector, Vector]:
     return jnp.where(positive, larger, smaller), jnp.where(positive, smaller, larger)
 
 
-def _soc_pair(difference: Vector, product: Scalar) -> tuple[Vector, Vector]:
+def _soc_pair(difference: Vector, product: Vector) -> tuple[Vector, Vector]:
     """Eigenvalue by eigenvalue: t + |z| and t - |z|."""
     head, tail = difference[..., :1], difference[..., 1:]
     norm = jnp.linalg.norm(tail, axis=-1, keepdims=True)
-    pairs = _orthant_pair(jnp.concatenate([head + norm, head - norm], axis=-1), product)
+    pairs = _orthant_pair(jnp.concatenate([head + norm, head - norm], axis=-1), product[..., :1])
     direction = tail / jnp.where(norm > 0, norm, 1)
 
     def point(eigenvalues: Vector) -> Vector:

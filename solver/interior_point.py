@@ -50,6 +50,7 @@ from silico_py.solver.problem import (
     excess,
     is_interior,
     mean_product,
+    multiples,
     product_norm,
     remainder,
     residual_norm,
@@ -383,10 +384,14 @@ def _accept(problem: Problem, it: Iterate, step: _Step, options: Options) -> _Tr
     calm = _difficulty(it, jnp.ones_like(step.length), options)
 
     def leap(_: Array) -> Variables:
-        return centred(problem, _move(it.w, step.leap, jnp.ones_like(step.length)), step.product)
+        w = _move(it.w, step.leap, jnp.ones_like(step.length))
+        return centred(problem, w, multiples(problem, step.product))
 
     def along(fraction: Array) -> Variables:
-        return _move(it.w, step.change, step.length * fraction)
+        w = _move(it.w, step.change, step.length * fraction)
+        path = paths.shortened(it.path, step.along, fraction)
+        land = partial(paths.landing, problem, w, path, options.relaxation)
+        return _by_mode(problem, it.path, land, lambda: w)
 
     def unfinished(trial: _Trial) -> Bool[Array, ""]:
         accepted = jax.lax.cond(

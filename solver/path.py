@@ -7,8 +7,9 @@ matrix F_w is singular. Followed by its length, with t one more unknown, the pat
 Two solves with F_w give its tangent and the way back to it.
 
 The products of A are moved to a multiple of e cone by cone, so that the path keeps away from the
-boundary of the cones; the iterate then is close to the path, not on it. How close is measured for
-each product in what it is to be: one that has become much smaller than that leaves no room to turn.
+boundary of the cones. Every step ends with the products that belong to its t: s - z goes where the
+tangent leads it, s and z follow from it and from the products. Those that became smaller would
+leave no room to turn, and only the rows can be off the path.
 
 Source: Allgower and Georg, Numerical Continuation Methods, 1990 (pseudo-arclength continuation).
 """
@@ -24,8 +25,10 @@ from jaxtyping import Array, Bool, Float
 from silico_py.solver.problem import (
     Problem,
     boundary_step,
+    centred,
     identity,
     mean_product,
+    multiples,
     product_norm,
     remainder,
     residual_norm,
@@ -36,7 +39,6 @@ LEAST_PRODUCT = 0.02  # of the anchor, in its mean product or its residual
 BOUNDARY = 0.9  # fraction of the way to the boundary of the cones
 NEIGHBOURHOOD = 0.9  # largest distance of a row from the path, in the size of t A
 NARROWEST = 1e-2  # the neighbourhood of the rows does not shrink below this t
-OFF_CENTRE = 0.7  # largest distance of a product, in what it is to be
 CLOSER = 0.7  # a step may end further off that reduces the distance to this fraction
 FIRST_REACH = 3.0  # length of the first step, at most
 GROWTH = 3.0  # of the next step after one that was not shortened
@@ -93,11 +95,10 @@ def missing(problem: Problem, conditions: Conditions, path: Path, rho: Array) ->
 
 
 def distance(problem: Problem, conditions: Conditions, path: Path, rho: Array) -> Array:
-    """How far `conditions` are from the path; at most 1 in its neighbourhood."""
+    """How far the rows of `conditions` are from the path; at most 1 in its neighbourhood."""
     left = missing(problem, conditions, path, rho)
-    rows = residual_norm(problem, left) / (jnp.maximum(path.share, NARROWEST) * path.size)
-    off = jnp.max(jnp.abs(left.products) / _wanted(problem, path, rho), initial=0)
-    return jnp.maximum(rows / NEIGHBOURHOOD, off / OFF_CENTRE)
+    width = NEIGHBOURHOOD * jnp.maximum(path.share, NARROWEST) * path.size
+    return residual_norm(problem, left) / width
 
 
 def predict(problem: Problem, w: Variables, path: Path, back: Variables, along: Variables) -> Step:
@@ -148,6 +149,15 @@ def shortened(path: Path, step: Step, fraction: Array) -> Path:
     )
 
 
+def landing(problem: Problem, w: Variables, path: Path, rho: Array) -> Variables:
+    """`w` with the products of the path."""
+    centre = multiples(problem, rho)
+    products = [
+        path.share * cell.product + e for cell, e in zip(path.anchor.cells, centre, strict=True)
+    ]
+    return centred(problem, w, products)
+
+
 def is_close(distance: Array, before: Array) -> Bool[Array, ""]:
     """Whether a step that ends at this distance from the path may be taken."""
     return distance <= jnp.maximum(1, CLOSER * before)
@@ -161,15 +171,6 @@ def _anchor(problem: Problem, w: Variables, conditions: Conditions, rho: Array) 
     e = identity(problem, conditions)
     products = e.products * (jnp.maximum(conditions.products, least) - rho)
     return Conditions(jnp.concatenate([conditions.rows, products]), conditions.layout)
-
-
-def _wanted(problem: Problem, path: Path, rho: Array) -> Float[Array, " products"]:
-    """What the products are to be: on the path that of a cone is such a multiple of its e."""
-    multiples = [
-        group.cone.product(cell.product, jnp.ones_like(cell.product))
-        for group, cell in zip(problem.groups, path.anchor.cells, strict=True)
-    ]
-    return path.share * path.anchor.of_products(multiples).products + rho
 
 
 def _norm(problem: Problem, c: Conditions) -> Array:

@@ -15,7 +15,7 @@ conic rows); a linear complementarity problem is one node and one cell with `y =
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -213,12 +213,17 @@ def choose(condition: Bool[Array, ""], first: tuple, second: tuple) -> tuple:
 
 def identity(problem: Problem, like: Conditions) -> Conditions:
     """Zero rows, and e in place of every product."""
-    dtype = like.flat.dtype
-    products = [
-        jnp.broadcast_to(group.cone.identity(dtype), (len(group.nodes), group.cone.dim))
+    return like.of_products(multiples(problem, jnp.ones((), like.flat.dtype)))
+
+
+def multiples(problem: Problem, product: Float[Array, ""]) -> list[Float[Array, "cells dim"]]:
+    """product e for each cell of each group."""
+    return [
+        jnp.broadcast_to(
+            product * group.cone.identity(product.dtype), (len(group.nodes), group.cone.dim)
+        )
         for group in problem.groups
     ]
-    return like.of_products(products)
 
 
 def remainder(problem: Problem, c: Conditions, rho: Array) -> Conditions:
@@ -277,10 +282,12 @@ def is_interior(problem: Problem, w: Variables) -> Bool[Array, ""]:
     return jnp.all(jnp.concatenate([jnp.ones(1, bool), *(m > 0 for m in margins)]))
 
 
-def centred(problem: Problem, w: Variables, product: Float[Array, ""]) -> Variables:
-    """The point of equal differences s - z whose cells all have s o z = product e."""
+def centred(
+    problem: Problem, w: Variables, products: Sequence[Float[Array, "cells dim"]]
+) -> Variables:
+    """The point of equal differences s - z with these s o z, multiples of e in each cone."""
     cells = []
-    for group, cell in zip(problem.groups, w.cells, strict=True):
+    for group, cell, product in zip(problem.groups, w.cells, products, strict=True):
         slack, dual = group.cone.central_pair(cell.slack - cell.dual, product)
         cells.append(cell._replace(slack=slack, dual=dual))
     return Variables.of(w.y, cells)

@@ -31,7 +31,7 @@ from silico_py.solver.interior_point import (
     walk,
 )
 from silico_py.solver.lanes import Rounds, in_lanes
-from silico_py.solver.problem import Problem, centred, choose, mean_product
+from silico_py.solver.problem import Problem, centred, choose, mean_product, multiples
 from silico_py.solver.stages import (
     COLD,
     EASED,
@@ -224,9 +224,10 @@ def _departure(problem: Problem, s: _Search, start: Variables, options: Options)
     # More than rho, so that what leaves is never done.
     product = jnp.clip(GUESS_PRODUCT * wanted, 2 * rho, 1)
     turns = lead.stage == TURN
-    at = choose(turns, (fold, mean_product(problem, fold)), (lead.base, product))
+    place, product = choose(turns, (fold, mean_product(problem, fold)), (lead.base, product))
+    pushed = centred(problem, place, multiples(problem, product))
     leaves = turns | (lead.stage == GUESSED) | (lead.stage >= GO_ON)
-    return choose(looks(lead.stage), lead.base, choose(leaves, centred(problem, *at), start))
+    return choose(looks(lead.stage), lead.base, choose(leaves, pushed, start))
 
 
 def _unfinished(s: _Search, options: Options) -> Bool[Array, ""]:

@@ -203,10 +203,9 @@ def test_regularised_scaling_is_bounded_at_the_boundary():
 @settings(deadline=None)
 @given(SEEDS, st.floats(1e-12, 10))
 def test_central_pair_has_the_difference_and_the_product(seed, product):
-    difference = 10 * anywhere(seed)
-    s, z = (np.asarray(v) for v in CONE.central_pair(jnp.asarray(difference), product))
+    difference, expected = 10 * anywhere(seed), product * np.asarray(CONE.identity(float))
+    s, z = (np.asarray(v) for v in CONE.central_pair(jnp.asarray(difference), expected))
     np.testing.assert_allclose(s - z, difference, atol=1e-13 * np.max(np.abs(difference)))
-    expected = product * np.asarray(CONE.identity(float))
     rounding = 10 * EPS * np.linalg.norm(s) * np.linalg.norm(z)
     np.testing.assert_allclose(CONE.product(s, z), expected, atol=rounding + 1e-12 * product)
     assert CONE.margin(s) > 0 and CONE.margin(z) > 0
