@@ -35,10 +35,10 @@ from silico_py.solver.problem import (
 )
 from silico_py.solver.vectors import Conditions, Variables
 
-LEAST_PRODUCT = 0.02  # of the anchor, in its mean product or its residual
+LEAST_PRODUCT = 0.005  # of the anchor, in its mean product or its residual
 BOUNDARY = 0.9  # fraction of the way to the boundary of the cones
 NEIGHBOURHOOD = 0.9  # largest distance of a row from the path, in the size of t A
-NARROWEST = 1e-2  # the neighbourhood of the rows does not shrink below this t
+NARROWEST = 0.3  # the neighbourhood of the rows does not shrink below this t
 CLOSER = 0.7  # a step may end further off that reduces the distance to this fraction
 FIRST_REACH = 3.0  # length of the first step, at most
 GROWTH = 3.0  # of the next step after one that was not shortened
