@@ -3,8 +3,8 @@
 A guess, such as the solution of a neighbouring problem, is tried first: pushed back to the
 central path, the further the less it solves, and given up at the first sign of trouble. Then an
 attempt sets out from the start, and another one that is eased from the beginning. With many nodes
-folds come one after another, and easing meets new ones: in between the path is followed from the
-first fold on.
+folds come one after another, and easing meets new ones; close to a solution it leads away from it:
+there the path is followed in between, from the first fold on.
 
 What none of them solves is approached along families of problems that lead to it (see `stages`).
 """

@@ -74,7 +74,8 @@ def test_where_solutions_end_a_member_beyond_is_next():
         solved=jnp.asarray(0.6),
         share=jnp.asarray(0.6 + stages.LEAST_WAY / 2),
     )
-    it = SimpleNamespace(w=w, measures=SimpleNamespace(residual=jnp.asarray(1.0)))
+    measures = SimpleNamespace(residual=jnp.asarray(1.0), error=jnp.asarray(1.0))
+    it = SimpleNamespace(w=w, measures=measures)
     after = stages.following(problem, (lead,), it, jnp.asarray(False))[0]
     assert int(after.stage) == stages.PART  # from the start again
     assert float(after.share) == pytest.approx(0.8)
