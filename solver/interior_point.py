@@ -325,7 +325,8 @@ def _newton_step(
     wanted &= it.measures.error < NEAR
     step, longest = jax.lax.cond(wanted, correct, lambda: (step, longest))
     length = jnp.minimum(1, BOUNDARY * longest)
-    return _Step(step, length, _nowhere(w, longest), length < 1, leap, product)
+    leaps = (length < 1) & _central(it)
+    return _Step(step, length, _nowhere(w, longest), leaps, leap, product)
 
 
 def _nowhere(w: Variables, like: Array) -> paths.Step:
