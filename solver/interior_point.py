@@ -79,6 +79,7 @@ FLOOR = 0.5  # least centring target at full easing, in residuals
 LONGER = 1.5  # times as many where it is close to a solution
 NO_FOLD = 1e-4  # error that is close to a solution: below it a short step is no fold
 LEAST_REACH = 1e-8  # of a step along a path
+NEGLIGIBLE = 1e-2  # error, in tolerances, that leaves nothing to do without polishing
 POLISHED = 1e-8  # error, in relaxations, that polishing is content with
 
 
@@ -110,7 +111,8 @@ class Options(NamedTuple):
         polish: largest number of further Newton steps once both tolerances are met. Each
             squares the error: two or three take it to rounding.
         accept: whether a guess that meets both tolerances is a solution as it is. Otherwise it
-            takes a step at least, so that what changes by less than the tolerance still moves.
+            takes a step, so that what changes by less than the tolerance still moves, unless
+            that would add nothing (see `is_exact`).
     """
 
     relaxation: Float[Array, ""]
@@ -200,7 +202,7 @@ def walk(
         return walking if most is None else walking & (it.iterations - before < most)
 
     def step(it: Iterate) -> Iterate:
-        return _polished(it, _advance(problem, it, options), options)
+        return _polished(it, _advance(problem, it, options), how, options)
 
     return jax.lax.while_loop(unfinished, step, it)
 
@@ -214,16 +216,23 @@ def is_walking(it: Iterate, how: Attempt, options: Options) -> Bool[Array, ""]:
     lost = (it.path.reach < LEAST_REACH) | (it.path.share > paths.ASTRAY)
     hopeless |= it.path.active & lost
     searching = (it.iterations < options.max_iterations) & (how.endless | ~hopeless)
-    return jnp.where(is_done(it, options), it.polishing > 0, searching)
+    return jnp.where(is_done(it, options), (it.polishing > 0) | _untried(it, how), searching)
 
 
-def _polished(old: Iterate, new: Iterate, options: Options) -> Iterate:
-    """After convergence: keep a step only if it lowers the error, and do not count it."""
+def _untried(it: Iterate, how: Attempt) -> Bool[Array, ""]:
+    """Whether this is a guess before its first step."""
+    return how.timid & (it.iterations == it.begun)
+
+
+def _polished(old: Iterate, new: Iterate, how: Attempt, options: Options) -> Iterate:
+    """After convergence: keep a step only if it lowers the error, and count none but the first
+    one from a guess."""
     error, lower = old.measures.error, new.measures.error
     kept = choose(lower < error, new, old)
     enough = (lower >= error) | (lower < POLISHED * options.relaxation)
     left = jnp.where(enough, 0, old.polishing - 1)
-    kept = kept._replace(iterations=old.iterations, polishing=left)
+    counted = jnp.where(_untried(old, how), new.iterations, old.iterations)
+    kept = kept._replace(iterations=counted, polishing=left)
     return choose(is_done(old, options), kept, new)
 
 
@@ -449,6 +458,12 @@ def _solved(it: Iterate, options: Options) -> Bool[Array, ""]:
 def is_done(it: Iterate, options: Options) -> Bool[Array, ""]:
     """Whether the problem itself is solved."""
     return _solved(it, options) & (it.easing == 0)
+
+
+def is_exact(it: Iterate, options: Options) -> Bool[Array, ""]:
+    """Whether it solves the problem so well that a further step would add nothing."""
+    polished, rough = POLISHED * options.relaxation, NEGLIGIBLE * options.tolerance
+    return it.measures.error < jnp.where(jnp.asarray(options.polish) > 0, polished, rough)
 
 
 def _negative(c: Conditions) -> Conditions:

@@ -27,6 +27,7 @@ from silico_py.solver.interior_point import (
     Options,
     begin,
     is_done,
+    is_exact,
     is_walking,
     walk,
 )
@@ -221,8 +222,7 @@ def _departure(problem: Problem, s: _Search, start: Variables, options: Options)
     """Where the next attempt sets out."""
     lead, rho, fold = s.lead, options.relaxation, s.last.fold
     wanted = jnp.where(lead.stage == FOLLOW_ON, lead.looked, lead.looked**2)
-    # More than rho, so that what leaves is never done.
-    product = jnp.clip(GUESS_PRODUCT * wanted, 2 * rho, 1)
+    product = jnp.clip(GUESS_PRODUCT * wanted, rho, 1)
     turns = lead.stage == TURN
     place, product = choose(turns, (fold, mean_product(problem, fold)), (lead.base, product))
     pushed = centred(problem, place, multiples(problem, product))
@@ -231,7 +231,7 @@ def _departure(problem: Problem, s: _Search, start: Variables, options: Options)
 
 
 def _unfinished(s: _Search, options: Options) -> Bool[Array, ""]:
-    accepted = (s.lead.stage == GUESSED) & s.done & options.accept
+    accepted = (s.lead.stage == GUESSED) & s.done & (options.accept | is_exact(s.last, options))
     untried = (s.last.iterations == 0) & (s.lead.stage <= COLD) & ~accepted
     left = s.last.iterations < options.max_iterations
     return s.resumes | untried | s.closing | (left & ~s.done)

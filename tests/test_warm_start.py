@@ -130,3 +130,18 @@ def test_next_state_of_linearize_carries_derivatives(thrown):
 def test_step_without_guess_gives_none(thrown):
     assert jax.eval_shape(lambda: sp.step(*thrown)[1].guess) is None
     assert sp.rollout(*thrown, 1, WARM).info.guess is None
+
+
+@pytest.mark.parametrize(("polish", "force"), [(3, 1e-9), (0, 1e-5)])
+def test_blocks_at_rest_take_no_iterations_and_still_feel_a_breath(polish, force):
+    scene, state = sp.scenes.stack(2, friction=0.0)
+    options = dataclasses.replace(WARM, polish=polish)
+    still = sp.rollout(scene, state, STEPS, options)
+    assert still.info.converged.all()
+    assert not still.info.iterations[STEPS // 2 :].any()
+    rest = jax.tree.map(lambda v: v[-1], still.state)
+    control = jnp.zeros((STEPS, 2, 6)).at[:, 1, 0].set(force)
+    pushed = sp.rollout(scene, rest, control, options)
+    mass, seconds = scene.bodies[1].mass, STEPS * float(scene.timestep)
+    gained = pushed.state.velocity[-1, 1, 0] - rest.velocity[1, 0]
+    np.testing.assert_allclose(gained, force * seconds / mass, rtol=1e-3)
