@@ -102,7 +102,8 @@ def _linearize(
     def advance(start: Variables, rho: Array) -> tuple[Variables, tuple[Any, ...]]:
         problem, fresh, batches = assembled(scene, motions, rho, options)
         first = recall(_at(rho == relaxations[0], guess), fresh, batches)
-        found = search(problem, start, rho, options, first, accept=not with_step)
+        tried = None if first is None else first.guess
+        found = search(problem, start, rho, options, tried, accept=not with_step)
         point = found.variables
 
         def derivative(data: tuple, point: Variables, bodies: Inputs) -> tuple[Array, Array]:
@@ -111,11 +112,11 @@ def _linearize(
         matrices = fused_if_small(derivative, problem, point)(problem.data, point, bodies)
         if not with_step:
             return point, matrices
-        usable = None
-        if guess is not None:
-            usable = remember(point, found.converged, batches)
+        following = None
+        if first is not None:
+            following = remember(point, found.converged, batches, first)
         solved = found._replace(variables=implicit(problem, point, rho))
-        info = info_of(batches, solved, usable, formulation)
+        info = info_of(batches, solved, following, formulation)
         return point, (*matrices, next_state(motions, bodies.arm, solved.variables.y), info)
 
     _, start, _ = assembled(scene, motions, relaxations[0], options)

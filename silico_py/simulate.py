@@ -126,15 +126,11 @@ def _step(
     relaxation = jnp.asarray(options.relaxation, state.position.dtype)
     problem, start, batches = assembled(scene, motions, relaxation, options)
     if options.gradient_relaxation is None:
-        known = recall(guess, start, batches)
-        found = solution = search(problem, start, relaxation, options, known)
+        solution, following = _solved(problem, start, batches, relaxation, options, guess)
         variables = implicit(problem, solution.variables, relaxation)
     else:
-        found, solution, variables = _smoothed(scene, motions, relaxation, options, guess)
+        solution, variables, following = _smoothed(scene, motions, relaxation, options, guess)
     solution = solution._replace(variables=variables)
-    following = None
-    if guess is not None:
-        following = remember(found.variables, found.converged, batches)
     info = info_of(batches, solution, following, options.formulation)
     return next_state(motions, arms(scene), solution.variables.y), info
 
@@ -177,14 +173,13 @@ def no_guess(scene: Scene, state: State, options: SolverOptions | None = None) -
     options = options or SolverOptions()
     copies = () if options.gradient_relaxation is None else (2,)
 
-    def unusable() -> Remembered:
+    def like() -> Remembered:
         motions = motions_of(scene, state, checked_control(scene, state, None))
         rho = jnp.asarray(options.relaxation, state.position.dtype)
         _, start, batches = assembled(scene, motions, rho, options)
-        variables = jax.tree.map(lambda v: jnp.broadcast_to(v, (*copies, *v.shape)), start)
-        return remember(variables, jnp.zeros(copies, bool), batches)
+        return remember(start, jnp.zeros((), bool), batches)
 
-    return jax.tree.map(lambda v: jnp.zeros(v.shape, v.dtype), jax.eval_shape(unusable))
+    return jax.tree.map(lambda v: jnp.zeros((*copies, *v.shape), v.dtype), jax.eval_shape(like))
 
 
 def assembled(
@@ -209,27 +204,43 @@ def checked_control(scene: Scene, state: State, control: Any) -> Float[Array, "n
     return vector("control", control, n, 6).astype(dtype)
 
 
+def _solved(
+    problem: Problem,
+    start: Variables,
+    batches: list[ContactBatch],
+    relaxation: Float[Array, ""],
+    options: SolverOptions,
+    guess: Remembered | None,
+) -> tuple[Solution, Remembered | None]:
+    """The solution, and what the next step may be tried from if this one was given a guess."""
+    known = recall(guess, start, batches)
+    if known is None:
+        return search(problem, start, relaxation, options), None
+    solution = search(problem, start, relaxation, options, known.guess)
+    return solution, remember(solution.variables, solution.converged, batches, known)
+
+
 def _smoothed(
     scene: Scene,
     motions: Motion,
     relaxation: Float[Array, ""],
     options: SolverOptions,
     guess: Remembered | None,
-) -> tuple[Solution, Solution, Variables]:
-    """Both solutions, the one at `relaxation`, its variables with the derivatives of the other."""
+) -> tuple[Solution, Variables, Remembered | None]:
+    """The solution at `relaxation`, and its variables with the derivatives of the smoother one."""
     smooth = jnp.asarray(options.gradient_relaxation, relaxation.dtype)
 
-    def solved(at: tuple[Float[Array, ""], Remembered | None]) -> Solution:
+    def solved(at: tuple[Float[Array, ""], Remembered | None]) -> tuple[Any, ...]:
         rho, guess = at
-        problem, start, batches = assembled(scene, motions, rho, options)
-        return search(problem, start, rho, options, recall(guess, start, batches))
+        return _solved(*assembled(scene, motions, rho, options), rho, options, guess)
 
     # One program for both relaxations.
     both = jax.lax.stop_gradient(jnp.stack([relaxation, smooth]))
-    found = jax.lax.map(solved, (both, guess))
+    found, following = jax.lax.map(solved, (both, guess))
     solution, point = (jax.tree.map(lambda v, k=k: v[k], found) for k in (0, 1))
     problem, _, _ = assembled(scene, motions, smooth, options)
-    return found, solution, implicit(problem, solution.variables, smooth, point.variables)
+    variables = implicit(problem, solution.variables, smooth, point.variables)
+    return solution, variables, following
 
 
 def search(

@@ -1,4 +1,9 @@
-"""What a step leaves for the next one to be tried from."""
+"""What a step leaves for the next one to be tried from.
+
+The polynomial through the last solutions leads on to the next one: a body in flight gains the same
+velocity in each step, and so do its contacts move on. After an impact the last solution alone is
+closer, so the search is given all orders to choose from.
+"""
 
 from __future__ import annotations
 
@@ -6,48 +11,70 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from silico_py.assembly import ContactBatch
 from silico_py.solver import CellVariables, Guess, Variables
 
+ORDER = 2  # of the polynomial, at most
+
 
 class Remembered(NamedTuple):
-    """A solution, and whose contacts it is of.
+    """The last solutions, and whose contacts they are of.
 
     Attributes:
-        variables: of bodies and contacts.
-        usable: whether there is one.
+        differences: backward differences along a leading axis: the last solution, its change from
+            the one before, and the change of that. Each is what the sum of those before missed.
+        usable: whether there are any.
         chosen: of each batch of contacts the pairs they are, where only the nearest are taken.
     """
 
-    variables: Variables
+    differences: Variables
     usable: Bool[Array, ""]
     chosen: tuple[Int[Array, " contacts"] | None, ...]
 
+    @property
+    def guess(self) -> Guess:
+        """What each order says of the next solution."""
+        return Guess(jax.tree.map(lambda v: jnp.cumsum(v, axis=0), self.differences), self.usable)
+
 
 def remember(
-    variables: Variables, usable: Bool[Array, ""], batches: list[ContactBatch]
+    solution: Variables,
+    usable: Bool[Array, ""],
+    batches: list[ContactBatch],
+    before: Remembered | None = None,
 ) -> Remembered:
-    """A solution for the contacts of these batches, or several stacked ones."""
-    chosen = (None if b.candidates is None else b.candidates.chosen for b in batches)
-    copies = usable.shape
-    stacked = jax.tree.map(lambda v: jnp.broadcast_to(v, (*copies, *v.shape)), tuple(chosen))
-    return Remembered(variables, usable, stacked)
+    """A solution for the contacts of these batches, after `before` for the same contacts."""
+    chosen = tuple(None if b.candidates is None else b.candidates.chosen for b in batches)
+    differences = jax.tree.map(_alone, solution)
+    if before is not None:
+        differences = jax.tree.map(
+            lambda alone, said: alone.at[1:].add(jnp.where(before.usable, alone[0] - said[:-1], 0)),
+            differences,
+            before.guess.variables,
+        )
+    return Remembered(differences, usable, chosen)
+
+
+def _alone(value: Float[Array, "*shape"]) -> Float[Array, "orders *shape"]:
+    """Differences of a value with none before."""
+    return jnp.concatenate([value[None], jnp.zeros((ORDER, *value.shape), value.dtype)])
 
 
 def recall(
     remembered: Remembered | None, start: Variables, batches: list[ContactBatch]
-) -> Guess | None:
-    """The guess for a step with these batches, which starts at `start`."""
+) -> Remembered | None:
+    """The same for the contacts of a step with these batches, which starts at `start`."""
     if remembered is None:
         return None
-    parts = zip(remembered.variables.cells, start.cells, remembered.chosen, batches, strict=True)
+    before = remembered.differences
+    parts = zip(before.cells, start.cells, remembered.chosen, batches, strict=True)
     cells = tuple(
         cell if batch.candidates is None else _matched(cell, first, then, batch.candidates.chosen)
         for cell, first, then, batch in parts
     )
-    return Guess(Variables.of(remembered.variables.y, cells), remembered.usable)
+    return remembered._replace(differences=Variables.of(before.y, cells))
 
 
 def _matched(
@@ -59,4 +86,4 @@ def _matched(
     """Each pair as it was then, or as it starts if it was left out."""
     same = now[:, None] == then
     row, known = jnp.argmax(same, axis=1), jnp.any(same, axis=1)[:, None]
-    return jax.tree.map(lambda v, s: jnp.where(known, v[row], s), cell, first)
+    return jax.tree.map(lambda v, s: jnp.where(known, v[:, row], _alone(s)), cell, first)

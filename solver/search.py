@@ -32,7 +32,15 @@ from silico_py.solver.interior_point import (
     walk,
 )
 from silico_py.solver.lanes import Rounds, in_lanes
-from silico_py.solver.problem import Problem, centred, choose, mean_product, multiples
+from silico_py.solver.problem import (
+    Problem,
+    centred,
+    choose,
+    conditions,
+    mean_product,
+    multiples,
+    residual_norm,
+)
 from silico_py.solver.stages import (
     COLD,
     EASED,
@@ -66,7 +74,8 @@ ROUND = 2  # steps before a member of a batch makes room for another
 class Guess(NamedTuple):
     """A point that may be close to the solution, such as that of a neighbouring problem.
 
-    It need not be interior. One that is not `usable` is ignored.
+    Of several along a leading axis the one that leaves the smallest rows is tried. It need not be
+    interior. One that is not `usable` is ignored.
     """
 
     variables: Variables
@@ -119,8 +128,27 @@ def solve(
         return _search(problem.with_data(data), *args)
 
     at_once = None if problem.monotone else in_lanes(_rounds(problem))
+    if guess is not None and guess.variables.flat.ndim > start.flat.ndim:
+        guess = guess._replace(variables=_closest(problem, guess.variables))
     evaluated = fused_if_small(search, problem, start, at_once)
     return evaluated(problem.data, start, options, guess)
+
+
+def _closest(problem: Problem, points: Variables) -> Variables:
+    """The one that leaves the smallest rows."""
+
+    def choice(data: tuple, points: Variables) -> Variables:
+        here = problem.with_data(data)
+
+        def left(w: Variables) -> Float[Array, ""]:
+            return residual_norm(here, conditions(here.prepared(w.y), w))
+
+        rows = jax.vmap(left)(points)
+        best = jnp.argmin(jnp.where(jnp.isnan(rows), jnp.inf, rows))
+        return jax.tree.map(lambda v: v[best], points)
+
+    first = jax.tree.map(lambda v: v[0], points)
+    return fused_if_small(choice, problem, first)(problem.data, points)
 
 
 def fused_if_small(

@@ -125,10 +125,10 @@ def test_a_guess_follows_the_pairs_not_their_places(balls):
     first, cold = again(sp.no_guess(scene, state, options(3)))
     _, warm = again(cold.guess)
     assert 2 * warm.iterations < cold.iterations
+    before = cold.guess.differences
+    cells = jax.tree.map(lambda v: v[:, ::-1], before.cells)
     turned = cold.guess._replace(
-        variables=Variables.of(
-            cold.guess.variables.y, jax.tree.map(lambda v: v[::-1], cold.guess.variables.cells)
-        ),
+        differences=Variables.of(before.y, cells),
         chosen=jax.tree.map(lambda v: v[::-1], cold.guess.chosen),
     )
     _, same = again(turned)

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import silico_py as sp
+from silico_py.solver import Variables
+from silico_py.warm_start import remember
 
 STEPS = 60
 COLD = sp.SolverOptions(relaxation=1e-6, polish=5, warm_start=False)
@@ -145,3 +147,26 @@ def test_blocks_at_rest_take_no_iterations_and_still_feel_a_breath(polish, force
     mass, seconds = scene.bodies[1].mass, STEPS * float(scene.timestep)
     gained = pushed.state.velocity[-1, 1, 0] - rest.velocity[1, 0]
     np.testing.assert_allclose(gained, force * seconds / mass, rtol=1e-3)
+
+
+def test_a_polynomial_through_the_last_solutions_leads_on():
+    path = [Variables.of(jnp.full((1, 6), value), ()) for value in (1.0, 2.0, 4.0, 7.0)]
+    kept, yes = None, jnp.asarray(True)
+    for solution in path[:3]:
+        kept = remember(solution, yes, [], kept)
+    np.testing.assert_array_equal(kept.guess.variables.y[:, 0, 0], [4, 6, 7])
+    lost = remember(path[3], yes, [], kept._replace(usable=~yes))
+    np.testing.assert_array_equal(lost.guess.variables.y[:, 0, 0], [7, 7, 7])
+
+
+def test_flight_and_rolling_take_a_step_or_two():
+    """Where velocities change evenly the solutions before tell the next one."""
+    scene, state = sp.scenes.drop("sphere", friction=0.3)
+    far = dataclasses.replace(state, velocity=jnp.array([[1.0, 0.3, 3.0]]))
+    options = dataclasses.replace(WARM, polish=0)
+    flight = sp.rollout(scene, far, STEPS // 2, options).info
+    assert flight.converged.all()
+    assert jnp.mean(flight.iterations[3:]) <= 2
+    rolling = sp.rollout(scene, state, 4 * STEPS, options).info
+    assert rolling.converged.all()
+    assert jnp.mean(rolling.iterations[-STEPS:]) <= 1
