@@ -35,7 +35,7 @@ class SolverOptions:
         polish: Newton steps, at most, that take a converged step from rho / 10 to rounding;
             they are not counted in `info.iterations`. 0 is fastest; bodies at rest then do not
             feel a change of force of less than a thousandth of the relaxation, in weights.
-        warm_start: whether `rollout` first tries each step from the solution of the one before.
+        warm_start: whether `rollout` first tries each step from the solutions of those before.
         method: "single-level", or "bilevel": collision programs solved inside the contact
             problem, the baseline of the paper.
         max_contacts: the most contacts that a step has equations for, or two numbers: between two

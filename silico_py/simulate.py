@@ -63,7 +63,8 @@ class Info(NamedTuple):
         residual: largest scaled residual row.
         complementarity: largest error of s o z = rho e.
         contacts: forces and geometry.
-        guess: the solution, for the next step to be tried from; None where `step` was given none.
+        guess: the last solutions, for the next step to be tried from; None where `step` was given
+            none.
     """
 
     converged: Bool[Array, ""]
@@ -99,8 +100,8 @@ def step(
             this step instead.
         options: relaxation and limits.
         guess: `info.guess` of the step before, or `no_guess` at the first one of a loop. The
-            search is tried from there first: where little has changed it takes a third of the
-            iterations. `rollout` does this by itself.
+            search is first tried from what the last three solutions lead on to: that takes a
+            third of the iterations, and none at rest. `rollout` does this by itself.
 
     Returns:
         The next state and an `Info`. A step that does not converge returns its best finite
@@ -143,7 +144,7 @@ def rollout(
 ) -> Trajectory:
     """Step repeatedly with `lax.scan`.
 
-    With `options.warm_start` each step is first tried from the solution of the one before.
+    With `options.warm_start` each step is first tried from the solutions of those before.
 
     Args:
         scene: the scene.

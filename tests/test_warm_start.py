@@ -1,4 +1,4 @@
-"""Steps from the solution of the step before: the same motion in fewer iterations."""
+"""Steps from the solutions of those before: the same motion in fewer iterations."""
 
 import dataclasses
 from functools import partial
