@@ -42,6 +42,7 @@ def factorize(
     links: Sequence[Links],
     own: Float[Array, "nodes ny ny"],
     added: Sequence[Float[Array, "cells v v"]],
+    pivoted: bool = False,
 ) -> Factor:
     """LU factorisation.
 
@@ -51,13 +52,14 @@ def factorize(
         added: of each group, what its cells add to the rows of their nodes and local primals.
             The block of the latter is eliminated in its order: its leading blocks have to be
             regular. Those of a convex program are negative semidefinite, which is enough.
+        pivoted: whether that block is eliminated as it is, with pivoting, instead.
     """
     n, ny, _ = own.shape
     known = _known(links, n)
     blocks, pairs, cells = [own], [np.arange(n) * (n + 1)], []
     for (touched, _), matrix in zip(links, added, strict=True):
         m, arity = touched.shape
-        cell, reduced = outlined(_eliminate, arity * ny, axes=0)(matrix)
+        cell, reduced = outlined(_eliminate, arity * ny, pivoted, axes=0)(matrix)
         part = reduced.reshape(m, arity, ny, arity, ny)
         blocks.append(part.swapaxes(2, 3).reshape(-1, ny, ny))
         pairs.append(_pairs(touched, n))
@@ -86,9 +88,10 @@ def _places(pairs: list[Any], known: Int[np.ndarray, " pairs"], n: int) -> Any:
     return jnp.asarray(table)[jnp.concatenate(pairs)]
 
 
-def _eliminate(own: int, matrix: Float[Array, "v v"]) -> tuple[Elimination, Array]:
+def _eliminate(own: int, pivoted: bool, matrix: Float[Array, "v v"]) -> tuple[Elimination, Array]:
     """The local primals of one cell, and what is left in the rows of its nodes."""
-    inverse = dense.inverse(_regularized(matrix[own:, own:]))
+    block = matrix[own:, own:]
+    inverse = dense.pivoted_inverse(block) if pivoted else dense.inverse(_regularized(block))
     share, force = matmul(inverse, matrix[own:, :own]), matrix[:own, own:]
     return Elimination(inverse, share, force), matrix[:own, :own] - matmul(force, share)
 

@@ -194,15 +194,35 @@ def inverse(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """
     if not matrix.size:
         return matrix
+    return jax.lax.fori_loop(0, len(matrix), _eliminated, matrix)
+
+
+def pivoted_inverse(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """By Gauss-Jordan elimination with partial pivoting.
+
+    Batches inside a loop never return from the library that jax calls for them, if the machine
+    has two cores (jax 0.9).
+    """
+    if not matrix.size:
+        return matrix
     rows = jnp.arange(len(matrix), dtype=np.int32)
 
-    def eliminate(k: Array, a: Array) -> Array:
-        here = rows == k
-        row = jnp.where(here, 1, a[k]) / a[k, k]
-        column = jnp.where(here, 0, a[:, k])[:, None]
-        return jnp.where(here[:, None], row, jnp.where(here, 0, a) - column * row)
+    def eliminate(k: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        a, order = carry
+        pivot = jnp.argmax(jnp.where(rows >= k, jnp.abs(a[:, k]), -1)).astype(np.int32)
+        swapped = jnp.where(rows == k, pivot, jnp.where(rows == pivot, k, rows))
+        return _eliminated(k, a[swapped]), order[swapped]
 
-    return jax.lax.fori_loop(0, len(matrix), eliminate, matrix)
+    found, order = jax.lax.fori_loop(0, len(matrix), eliminate, (matrix, rows))
+    return found[:, jnp.argsort(order)]
+
+
+def _eliminated(k: Array, a: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """Row and column k replaced by those of the inverse."""
+    here = jnp.arange(len(a), dtype=np.int32) == k
+    row = jnp.where(here, 1, a[k]) / a[k, k]
+    column = jnp.where(here, 0, a[:, k])[:, None]
+    return jnp.where(here[:, None], row, jnp.where(here, 0, a) - column * row)
 
 
 def accumulate(

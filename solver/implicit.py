@@ -84,7 +84,7 @@ def node_sensitivity(
     ]
     rhs = SystemVector(nodes, tuple(nothing))
     matrix, inverse = kkt.transposed_system(problem, factor)
-    found = krylov.solve(matrix, inverse, rhs, _accuracy(w), STORED)
+    found, _ = krylov.solve(matrix, inverse, rhs, _accuracy(w), STORED)
     return found.nodes, kkt.row_weights(problem, w.cells, found)
 
 
@@ -99,7 +99,8 @@ def _newton_inverse(problem: Problem, w: Variables, target: Conditions) -> Varia
     def solver(system: Callable) -> Callable:
         def solve(_: object, b: Array) -> Array:
             matrix, inverse = system(problem, fixed)
-            return ravel_pytree(krylov.solve(matrix, inverse, unflatten(b), _accuracy(w)))[0]
+            found, _ = krylov.solve(matrix, inverse, unflatten(b), _accuracy(w))
+            return ravel_pytree(found)[0]
 
         return solve
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from silico_py.solver import condensed, krylov
 from silico_py.solver.cones import ProductCone, Scaling
@@ -25,6 +25,8 @@ from silico_py.solver.dense import matmul, outlined, transposed
 from silico_py.solver.problem import CellGroup, CellJacobian, Problem
 from silico_py.solver.vectors import CellVariables, Conditions, Variables
 
+MANY_CELLS = 60  # so many that refinement may not be enough
+REFINEMENTS = 3  # of what is solved with pivoting
 PROXIMAL = 3.0  # growth of the node Jacobian at full easing: shorter moves of the nodes
 
 
@@ -110,9 +112,64 @@ def directions(
     columns = Conditions.side_by_side(targets)
     rhs = without_slack_rows(problem, factor.cells, columns)
     matrix, inverse = system(problem, factor)
-    found = krylov.solve(matrix, inverse, rhs, accuracy)
+    found, accurate = krylov.solve(matrix, inverse, rhs, accuracy)
+    if sum(len(group.nodes) for group in problem.groups) >= MANY_CELLS:
+        found = _unless(accurate, partial(_improved, problem, factor, rhs), found)
     changes = with_slacks(problem, factor, found, columns)
     return [changes.column(k) for k in range(len(targets))]
+
+
+def _unless(done: Bool[Array, ""], change: Callable, value: SystemVector) -> SystemVector:
+    """A loop, not a condition: a batch where all are done skips it."""
+
+    def body(s: tuple) -> tuple:
+        return change(s[0]), jnp.ones((), bool)
+
+    return jax.lax.while_loop(lambda s: ~s[1], body, (value, done))[0]
+
+
+def _improved(
+    problem: Problem, factor: Factor, rhs: SystemVector, found: SystemVector
+) -> SystemVector:
+    """A direction refined by the matrix factorised with pivoting."""
+    whole = _whole(problem, factor)
+
+    def refine(_: object, found: SystemVector) -> SystemVector:
+        defect = jax.tree.map(jnp.subtract, rhs, _apply(problem, factor, found))
+        return jax.tree.map(jnp.add, found, _solve_whole(problem, whole, defect))
+
+    return jax.lax.fori_loop(0, REFINEMENTS, refine, found)
+
+
+def _whole(problem: Problem, factor: Factor) -> condensed.Factor:
+    """The exact matrix, factorised with pivoting: each cell's duals leave with its local primals.
+
+    No pivot needs a regularisation then, and many nearly dependent rows no refinement. It takes
+    several times as long as the regularised one.
+    """
+    matrices = []
+    for group, f in zip(problem.groups, factor.cells, strict=True):
+        cone, identity = group.cone, jnp.eye(group.cone.dim, dtype=f.slack.dtype)
+        to_v = cone.products(f.dual, f.slack_to_v)
+        to_dual = cone.products(f.dual, f.slack_to_dual) + cone.products(
+            f.slack, jnp.broadcast_to(identity, f.slack_to_dual.shape)
+        )
+        rows = [jnp.concatenate(pair, axis=-1) for pair in ((f.to_v, f.to_dual), (to_v, to_dual))]
+        matrices.append(jnp.concatenate(rows, axis=1))
+    links = [group.links for group in problem.groups]
+    return condensed.factorize(links, factor.node_jacobian, matrices, pivoted=True)
+
+
+def _solve_whole(problem: Problem, whole: condensed.Factor, rhs: SystemVector) -> SystemVector:
+    """One pass through that factorisation."""
+    links = [group.links for group in problem.groups]
+    rows = [jnp.concatenate(cell, axis=1) for cell in rhs.cells]
+    y, moves = condensed.solve(links, whole, rhs.nodes, rows)
+    cells = [
+        CellVector(*jnp.split(move, [cell.local.shape[1]], axis=1))
+        for move, cell in zip(moves, rhs.cells, strict=True)
+    ]
+    return SystemVector(y, tuple(cells))
 
 
 def system(problem: Problem, factor: Factor) -> tuple[Callable, Callable]:

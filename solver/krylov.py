@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from silico_py.solver.fusion import in_kernel
 
@@ -37,8 +37,8 @@ def solve(
     rhs: Tree,
     tolerance: Float[Array, ""] | float,
     stored: int = PASSES,
-) -> Tree:
-    """x with `operator(x) = rhs`, column by column.
+) -> tuple[Tree, Bool[Array, ""]]:
+    """x with `operator(x) = rhs`, column by column, and whether it is accurate enough.
 
     Stops when no defect is larger than `tolerance` times the largest entry of its column, or
     after `PASSES`. Both functions are linear and take and give trees like `rhs`. The defect is the
@@ -47,8 +47,11 @@ def solve(
     flat, unflatten = _flattened(rhs)
     goal = tolerance * jnp.max(jnp.abs(flat), axis=0)
 
+    def accurate(s: _State) -> Array:
+        return jnp.all(jnp.max(jnp.abs(s.defect), axis=0) <= goal)
+
     def unfinished(s: _State) -> Array:
-        return (s.count < PASSES) & jnp.any(jnp.max(jnp.abs(s.defect), axis=0) > goal)
+        return (s.count < PASSES) & ~accurate(s)
 
     def improve(s: _State) -> _State:
         guess = approximate_inverse(unflatten(s.defect))
@@ -71,7 +74,8 @@ def solve(
 
     nothing = jnp.zeros((stored, *flat.shape), flat.dtype)
     start = _State(jnp.zeros((), np.int32), jnp.zeros_like(flat), flat, nothing, nothing)
-    return unflatten(jax.lax.while_loop(unfinished, improve, start).found)
+    end = jax.lax.while_loop(unfinished, improve, start)
+    return unflatten(end.found), accurate(end)
 
 
 def _without(s: _State, k: Array, direction: Columns, image: Columns) -> tuple[Columns, Columns]:

@@ -31,7 +31,13 @@ def solved(matrix, inverse, rhs, tolerance=1e-12, stored=krylov.PASSES):
         return {"first": out[:10], "rest": out[10:].reshape(4, 5, -1)}
 
     operators = partial(apply, matrix), partial(apply, inverse)
-    found = krylov.solve(*operators, parts, tolerance, stored)
+    found, accurate = krylov.solve(*operators, parts, tolerance, stored)
+    flat = np.concatenate([np.asarray(v).reshape(-1, rhs.shape[-1]) for v in found.values()])
+    defect, size = (
+        abs(np.asarray(rhs - matrix @ flat)).max(axis=0),
+        abs(np.asarray(rhs)).max(axis=0),
+    )
+    assert bool(accurate) == bool(np.all(defect <= 1.1 * tolerance * size))
     return np.concatenate([np.asarray(v).reshape(-1, rhs.shape[-1]) for v in found.values()])
 
 
@@ -75,3 +81,10 @@ def test_stops_at_the_tolerance_asked_for():
     ]
     assert 1e-10 < defects[0] <= 1e-2
     assert defects[1] <= 1e-12
+
+
+def test_says_when_no_pass_is_left():
+    matrix, inverse, rng = system(3, tuple(np.geomspace(1e-6, 1e-1, 25)))
+    rhs = jnp.asarray(rng.normal(size=(SIZE, 1)))
+    found = solved(matrix, inverse, rhs)  # which compares what is said with the defect
+    assert abs(np.asarray(matrix) @ found - rhs).max() > 1e-6
