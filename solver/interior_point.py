@@ -67,7 +67,7 @@ EXPONENT = 3  # of the predicted reduction that sets the centring
 CENTRAL = 0.3  # error below which the iterate is kept close to the central path
 CURVED = 0.5  # share of the products that is kept there, in what is off after the affine step
 LARGEST_SHARE = 0.3  # of those kept for that reason
-NEGLIGIBLE = 1e-3  # curvature, in mean products, that a step need not be corrected for
+NEGLIGIBLE = 1e-2  # curvature, in mean products, that a step need not be corrected for
 SHORT_STEP = 0.3  # shorter steps are a fold
 STALLED_STEP = 0.1
 LEAP = 0.2  # error that a leap has to leave at most, in errors before
@@ -79,7 +79,7 @@ FLOOR = 0.5  # least centring target at full easing, in residuals
 LONGER = 1.5  # times as many where it is close to a solution
 NO_FOLD = 1e-4  # error that is close to a solution: below it a short step is no fold
 LEAST_REACH = 1e-8  # of a step along a path
-NEGLIGIBLE = 1e-2  # error, in tolerances, that leaves nothing to do without polishing
+EXACT = 1e-2  # error, in tolerances, that leaves nothing to do without polishing
 POLISHED = 1e-8  # error, in relaxations, that polishing is content with
 
 
@@ -462,7 +462,7 @@ def is_done(it: Iterate, options: Options) -> Bool[Array, ""]:
 
 def is_exact(it: Iterate, options: Options) -> Bool[Array, ""]:
     """Whether it solves the problem so well that a further step would add nothing."""
-    polished, rough = POLISHED * options.relaxation, NEGLIGIBLE * options.tolerance
+    polished, rough = POLISHED * options.relaxation, EXACT * options.tolerance
     return it.measures.error < jnp.where(jnp.asarray(options.polish) > 0, polished, rough)
 
 
