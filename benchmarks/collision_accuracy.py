@@ -51,8 +51,9 @@ def run(quick: bool, console: Console) -> bool:
 def caption(count: int) -> str:
     """What the columns are."""
     return (
-        f"{count} samples a pair. alpha: error against {', '.join(solvers())}; proof: against the bound that the "
-        "normal proves in closed form; normal: against the conic duals (faces not parallel); "
+        f"{count} samples a pair. alpha: error against {' and '.join(solvers())}; "
+        "proof: against the bound that the normal proves in closed form; "
+        "normal: against the conic duals (faces not parallel); "
         "slope: d alpha / d position against central differences at the best of four spacings; "
         "point: scaling beyond alpha that holds it. A sample is sample(kinds, number)."
     )
