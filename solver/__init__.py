@@ -3,7 +3,7 @@
 from silico_py.solver.cones import ProductCone as ProductCone
 from silico_py.solver.implicit import implicit as implicit
 from silico_py.solver.implicit import node_sensitivity as node_sensitivity
-from silico_py.solver.interior_point import Options as Options
+from silico_py.solver.iterate import Options as Options
 from silico_py.solver.problem import CellGroup as CellGroup
 from silico_py.solver.problem import CellJacobian as CellJacobian
 from silico_py.solver.problem import CellResidual as CellResidual

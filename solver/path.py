@@ -16,7 +16,8 @@ Source: Allgower and Georg, Numerical Continuation Methods, 1990 (pseudo-arcleng
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -70,6 +71,11 @@ class Step(NamedTuple):
     tangent: Variables
     slope: Float[Array, ""]  # of t along the tangent
     straight: Float[Array, ""]  # how far the full Newton step to t = 0 can go
+
+
+def by_mode(problem: Problem, path: Path, follow: Callable, newton: Callable) -> Any:
+    """`follow()` where a path is followed, else `newton()`; monotone problems follow none."""
+    return newton() if problem.monotone else jax.lax.cond(path.active, follow, newton)
 
 
 def inactive(w: Variables, conditions: Conditions) -> Path:

@@ -21,16 +21,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from silico_py.solver import dense, kkt
 from silico_py.solver.fusion import fused, one_by_one
-from silico_py.solver.interior_point import (
-    Attempt,
-    Iterate,
-    Options,
-    begin,
-    is_done,
-    is_exact,
-    is_walking,
-    walk,
-)
+from silico_py.solver.interior_point import Attempt, begin, is_walking, walk
+from silico_py.solver.iterate import Iterate, Options, is_done, is_exact
 from silico_py.solver.lanes import Rounds, in_lanes
 from silico_py.solver.problem import (
     Problem,

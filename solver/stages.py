@@ -21,7 +21,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from silico_py.solver.interior_point import Iterate
+from silico_py.solver.iterate import Iterate
 from silico_py.solver.problem import Problem, choose
 from silico_py.solver.vectors import Variables
 

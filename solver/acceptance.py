@@ -1,0 +1,128 @@
+"""How much of a step is taken: a leap if that pays, else a part that leads on.
+
+A straight step ends where it meets the boundary of a cone, and close to a solution that can be
+soon: a face that is to carry load, or a direction of friction that is to turn by more than the
+square root of the product. The linearised conditions often hold much further than that. The whole
+step is then tried as a leap: with all of y, x and s - z where Newton's method wants them, and s
+and z themselves back on the central path. It is kept only if it pays much more than a straight
+step could, for it undoes what products have gained where it does not.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from silico_py.solver import path as paths
+from silico_py.solver.iterate import PATIENCE, Iterate, Measures, Options, is_solved, measure, moved
+from silico_py.solver.path import by_mode
+from silico_py.solver.problem import (
+    Problem,
+    centred,
+    choose,
+    is_interior,
+    mean_product,
+    multiples,
+)
+from silico_py.solver.steps import Step
+from silico_py.solver.vectors import Variables
+
+HALVINGS = 4
+LEAP = 0.2  # error that a leap has to leave at most, in errors before
+SHORT_STEP = 0.3  # shorter steps are a fold
+STALLED_STEP = 0.1
+DECAY = 0.5  # of the easing
+LEAST_EASING = 0.05  # below it the problem itself is solved
+NO_FOLD = 1e-4  # error that is close to a solution: below it a short step is no fold
+
+
+class Trial(NamedTuple):
+    """Where a step may end."""
+
+    halvings: Int[Array, ""]  # of the straight step; one less than none for a leap
+    w: Variables
+    measures: Measures
+    fraction: Float[Array, ""]  # of the straight step
+    easing: Float[Array, ""]
+    short_steps: Int[Array, ""]
+
+
+def accept(problem: Problem, it: Iterate, step: Step, options: Options) -> Trial:
+    """Leap if that pays, otherwise halve the straight step until it is good enough."""
+    first = jnp.where(step.leaps, -1, 0)
+    difficulty = _difficulty(it, step.length, options)
+    calm = _difficulty(it, jnp.ones_like(step.length), options)
+
+    def leap(_: Array) -> Variables:
+        w = moved(it.w, step.leap, jnp.ones_like(step.length))
+        return centred(problem, w, multiples(problem, step.product))
+
+    def along(fraction: Array) -> Variables:
+        w = moved(it.w, step.change, step.length * fraction)
+        path = paths.shortened(it.path, step.along, fraction)
+        land = partial(paths.landing, problem, w, path, options.relaxation)
+        return by_mode(problem, it.path, land, lambda: w)
+
+    def unfinished(trial: Trial) -> Bool[Array, ""]:
+        accepted = jax.lax.cond(
+            trial.halvings < 0,
+            lambda: _pays(problem, it, trial),
+            lambda: _is_good(problem, it, step, trial, options),
+        )
+        return (trial.halvings < first) | (~accepted & (trial.halvings + 1 < HALVINGS))
+
+    def next_one(trial: Trial) -> Trial:
+        halvings = trial.halvings + 1
+        fraction = 0.5 ** jnp.maximum(halvings, 0).astype(step.length.dtype)
+        leaps = halvings < 0
+        w = jax.lax.cond(leaps, leap, along, fraction)
+        easing, short = choose(leaps, calm, difficulty)
+        measures = measure(problem.eased(easing), w, options)
+        return Trial(halvings, w, measures, fraction, easing, short)
+
+    none = Trial(first - 1, it.w, it.measures, jnp.ones_like(step.length), *difficulty)
+    return jax.lax.while_loop(unfinished, next_one, none)
+
+
+def _pays(problem: Problem, it: Iterate, leap: Trial) -> Bool[Array, ""]:
+    """Whether a leap leads far, and to a place from which Newton's method gets on."""
+    less = leap.measures.error < LEAP * it.measures.error
+    balanced = leap.measures.residual <= jnp.sqrt(mean_product(problem, leap.w))
+    return less & balanced & is_interior(problem, leap.w)
+
+
+def _is_good(
+    problem: Problem, it: Iterate, step: Step, trial: Trial, options: Options
+) -> Bool[Array, ""]:
+    """Newton's method has to lower residual or complementarity, a step along a path has to end
+    close to it."""
+    before, after, rho = it.measures, trial.measures, options.relaxation
+
+    def lower() -> Bool[Array, ""]:
+        less = after.complementarity < before.complementarity
+        return less | (after.residual < before.residual)
+
+    def close() -> Bool[Array, ""]:
+        distance = paths.distance(problem, before.conditions, it.path, rho)
+        path = paths.shortened(it.path, step.along, trial.fraction)
+        return paths.is_close(paths.distance(problem, after.conditions, path, rho), distance)
+
+    return by_mode(problem, it.path, close, lower)
+
+
+def _difficulty(it: Iterate, length: Array, options: Options) -> tuple[Array, Array]:
+    """What a step of this length makes of easing and short steps."""
+    walking = ~it.path.active
+    short = jnp.where((length < STALLED_STEP) & walking, it.short_steps + 1, 0)
+    # Close to a solution short steps are no fold, and easing would lead away from it.
+    fold = (length < SHORT_STEP) & ((it.measures.error > NO_FOLD) | (it.easing > 0)) & walking
+    easing = jnp.where(fold, 1, DECAY * it.easing)
+    last = it.iterations + 1 >= options.max_iterations  # which is judged by the problem itself
+    gone = (easing < LEAST_EASING) | is_solved(it, options) | last
+    easing = jnp.where(gone, 0, easing).astype(it.easing.dtype)
+    # A direction that is not finite cannot be shortened: count it as a full stall.
+    return easing, jnp.where(jnp.isfinite(length), short, PATIENCE)

@@ -1,0 +1,110 @@
+"""Where an attempt is, and when it has arrived."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from silico_py.solver.path import Path
+from silico_py.solver.problem import Problem, conditions, product_norm, remainder, residual_norm
+from silico_py.solver.vectors import Conditions, Variables
+
+PATIENCE = 3  # short steps in a row that are a stall
+CENTRAL = 0.3  # error below which the iterate is kept close to the central path
+EXACT = 1e-2  # error, in tolerances, that leaves nothing to do without polishing
+POLISHED = 1e-8  # error, in relaxations, that polishing is content with
+
+
+class Options(NamedTuple):
+    """Where to stop.
+
+    Attributes:
+        relaxation: rho, the target of every complementarity product.
+        tolerance: largest scaled residual row and largest error of s o z = rho e.
+        max_iterations: Newton steps, all attempts together.
+        polish: largest number of further Newton steps once both tolerances are met. Each
+            squares the error: two or three take it to rounding.
+        accept: whether a guess that meets both tolerances is a solution as it is. Otherwise it
+            takes a step, so that what changes by less than the tolerance still moves, unless
+            that would add nothing (see `is_exact`).
+    """
+
+    relaxation: Float[Array, ""]
+    tolerance: Float[Array, ""]
+    max_iterations: int
+    polish: int = 0
+    accept: bool = False
+
+
+class Measures(NamedTuple):
+    """The conditions with the size of their rows and the error of complementarity.
+
+    `memos` are those of the point, for the Jacobian there.
+    """
+
+    conditions: Conditions
+    memos: tuple
+    residual: Float[Array, ""]
+    complementarity: Float[Array, ""]
+
+    @property
+    def error(self) -> Float[Array, ""]:
+        """The larger of both."""
+        return jnp.maximum(self.residual, self.complementarity)
+
+
+class Iterate(NamedTuple):
+    """Where an attempt is."""
+
+    w: Variables
+    measures: Measures
+    iterations: Int[Array, ""]
+    begun: Int[Array, ""]  # iteration at which this attempt set out
+    short_steps: Int[Array, ""]
+    easing: Float[Array, ""]
+    path: Path
+    polishing: Int[Array, ""]  # steps left once the tolerances are met
+    fold: Variables  # where easing began, the present place if it has not
+    folded: Bool[Array, ""]  # whether it has
+
+    @property
+    def stalled(self) -> Bool[Array, ""]:
+        """Whether steps have become too short."""
+        return self.short_steps >= PATIENCE
+
+
+def measure(problem: Problem, w: Variables, options: Options) -> Measures:
+    """Of a point."""
+    problem = problem.prepared(w.y)
+    found = conditions(problem, w)
+    off = product_norm(remainder(problem, found, options.relaxation))
+    return Measures(found, problem.memos, residual_norm(problem, found), off)
+
+
+def is_solved(it: Iterate, options: Options) -> Bool[Array, ""]:
+    """Whether the problem is, at the present easing."""
+    return it.measures.error <= options.tolerance
+
+
+def is_done(it: Iterate, options: Options) -> Bool[Array, ""]:
+    """Whether the problem itself is solved."""
+    return is_solved(it, options) & (it.easing == 0)
+
+
+def is_exact(it: Iterate, options: Options) -> Bool[Array, ""]:
+    """Whether it solves the problem so well that a further step would add nothing."""
+    polished, rough = POLISHED * options.relaxation, EXACT * options.tolerance
+    return it.measures.error < jnp.where(jnp.asarray(options.polish) > 0, polished, rough)
+
+
+def is_central(it: Iterate) -> Bool[Array, ""]:
+    """Whether the iterate is to stay close to the central path."""
+    return it.measures.error < CENTRAL
+
+
+def moved(w: Variables, direction: Variables, length: Float[Array, ""]) -> Variables:
+    """Where a straight step leads."""
+    return jax.tree.map(lambda v, d: v + length * d, w, direction)

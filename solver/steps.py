@@ -1,0 +1,151 @@
+"""The next step of an attempt: of Newton's method, or along a path.
+
+Far from a solution centring asks the products of all cells to shrink by the same share, each from
+its own mean: one target for all would throw cells with small products off course for the sake of
+one with large ones. Mehrotra's second-order term is that of the whole step, and does more harm than
+good there, for these problems are not monotone.
+
+Close to a solution it is the other way round. Where cells share a load (two faces on one floor)
+their unknowns depend on the ratios of their products, all the way to the end, and a second-order
+cone leaves the less room to turn the smaller its product is: an iterate that is off centre when
+products are small comes back in hundreds of tiny steps. There all cells share one target, steps
+are corrected to second order, and products shrink the less, the more the path curves.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from silico_py.solver import kkt
+from silico_py.solver import path as paths
+from silico_py.solver.iterate import Iterate, Options, is_central, moved
+from silico_py.solver.path import by_mode
+from silico_py.solver.problem import (
+    Problem,
+    boundary_step,
+    choose,
+    excess,
+    mean_product,
+    product_norm,
+    remainder,
+)
+from silico_py.solver.vectors import Conditions, Variables
+
+NEAR = 0.1  # error below which steps are corrected to second order, and directions less exact
+# Of Newton directions: close to a solution more would not save an iteration, far from it small
+# products would drown in the error of large residuals.
+ACCURACY, ACCURACY_NEAR = 1e-6, 1e-3
+BOUNDARY = 0.97  # fraction of the step to the boundary of the cones
+EXPONENT = 3  # of the predicted reduction that sets the centring
+# Products that vanish long before the residual leave the iterate stuck to the boundary.
+FLOOR = 0.5  # least centring target at full easing, in residuals
+CURVED = 0.5  # share of products kept where paths curve, in what is off after the affine step
+LARGEST_SHARE = 0.3  # of those kept for that reason
+NEGLIGIBLE = 1e-2  # curvature, in mean products, that a step need not be corrected for
+
+
+class Step(NamedTuple):
+    """A step of Newton's method or along a path."""
+
+    change: Variables
+    length: Float[Array, ""]  # of its first trial, as a multiple of `change`
+    along: paths.Step
+    leaps: Bool[Array, ""]  # whether a leap is tried first
+    leap: Variables  # its change
+    product: Float[Array, ""]  # where it ends
+
+
+def next_step(problem: Problem, factor: kkt.Factor, it: Iterate, options: Options) -> Step:
+    """Of Newton's method, or along the path if one is followed."""
+    c, path, rho = it.measures.conditions, it.path, options.relaxation
+    target, other = by_mode(
+        problem,
+        path,
+        lambda: (paths.missing(problem, c, path, rho), path.anchor),
+        lambda: (remainder(problem, c, rho), excess(problem, it.w, c, rho, is_central(it))),
+    )
+    first, second = kkt.directions(problem, factor, _accuracy(it), _negative(target), other)
+
+    def follow() -> Step:
+        step = paths.predict(problem, it.w, path, first, second)
+        no = jnp.zeros((), bool)
+        return Step(step.change, jnp.ones_like(rho), step, no, step.change, rho)
+
+    def newton() -> Step:
+        return _newton_step(problem, factor, it, first, second, options)
+
+    return by_mode(problem, path, follow, newton)
+
+
+def _newton_step(
+    problem: Problem,
+    factor: kkt.Factor,
+    it: Iterate,
+    affine: Variables,
+    centring: Variables,
+    options: Options,
+) -> Step:
+    """Towards a lower target, corrected to second order where that does not shorten the step."""
+    w, c, rho = it.w, it.measures.conditions, options.relaxation
+    off = product_norm(_second_order(problem, c, affine))
+    curvature = off / jnp.maximum(mean_product(problem, w), rho)
+    share = _share(problem, it, affine, curvature, rho)
+    step = leap = moved(affine, centring, share)
+    product = rho + share * jnp.maximum(mean_product(problem, w) - rho, 0)
+    longest = boundary_step(problem, w, step)
+
+    def correct() -> tuple[Variables, Float[Array, ""]]:
+        missing = _second_order(problem, c, step)
+        (more,) = kkt.directions(problem, factor, _accuracy(it), _negative(missing))
+        other = jax.tree.map(jnp.add, step, more)
+        further = boundary_step(problem, w, other)
+        better = (further > longest) | (BOUNDARY * further >= 1)
+        return choose(better, (other, further), (step, longest))
+
+    wanted = (BOUNDARY * longest < 1) | (curvature > NEGLIGIBLE)
+    wanted &= it.measures.error < NEAR
+    step, longest = jax.lax.cond(wanted, correct, lambda: (step, longest))
+    length = jnp.minimum(1, BOUNDARY * longest)
+    leaps = (length < 1) & is_central(it)
+    return Step(step, length, _nowhere(w, longest), leaps, leap, product)
+
+
+def _nowhere(w: Variables, like: Array) -> paths.Step:
+    zero, still = jnp.zeros_like(like), jax.tree.map(jnp.zeros_like, w)
+    return paths.Step(still, zero, zero, still, zero, zero)
+
+
+def _share(
+    problem: Problem, it: Iterate, affine: Variables, curvature: Array, rho: Array
+) -> Float[Array, ""]:
+    """How much of its excess over rho each cell is to keep: the less the affine step would leave,
+    the less, and enough to make up for its curvature."""
+    above = mean_product(problem, it.w) - rho
+    predicted = moved(it.w, affine, jnp.minimum(1, boundary_step(problem, it.w, affine)))
+    left, floor = mean_product(problem, predicted) - rho, FLOOR * it.easing * it.measures.residual
+    ratios = jnp.stack([left, floor]) / jnp.where(above > 0, above, jnp.inf)
+    affine_share, least = jnp.clip(ratios, 0, 1)
+    curved = jnp.where(is_central(it), jnp.minimum(CURVED * curvature, LARGEST_SHARE), 0)
+    return jnp.maximum(affine_share**EXPONENT, jnp.maximum(least, curved))
+
+
+def _second_order(problem: Problem, like: Conditions, step: Variables) -> Conditions:
+    """Zero rows, and the products ds o dz that Newton's method leaves out."""
+    products = [
+        group.cone.product(change.slack, change.dual)
+        for group, change in zip(problem.groups, step.cells, strict=True)
+    ]
+    return like.of_products(products)
+
+
+def _accuracy(it: Iterate) -> Float[Array, ""]:
+    """Of directions, relative."""
+    return jnp.where(it.measures.error < NEAR, ACCURACY_NEAR, ACCURACY)
+
+
+def _negative(c: Conditions) -> Conditions:
+    return jax.tree.map(jnp.negative, c)
