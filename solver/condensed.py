@@ -59,7 +59,7 @@ def factorize(
     blocks, pairs, cells = [own], [np.arange(n) * (n + 1)], []
     for (touched, _), matrix in zip(links, added, strict=True):
         m, arity = touched.shape
-        cell, reduced = outlined(_eliminate, arity * ny, pivoted, axes=0)(matrix)
+        cell, reduced = outlined(_eliminate, arity * ny, pivoted, axes=0, whole=True)(matrix)
         part = reduced.reshape(m, arity, ny, arity, ny)
         blocks.append(part.swapaxes(2, 3).reshape(-1, ny, ny))
         pairs.append(_pairs(touched, n))

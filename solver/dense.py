@@ -18,7 +18,7 @@ from jax.custom_batching import custom_vmap
 from jax.experimental.xla_metadata import set_xla_metadata
 from jaxtyping import Array, Float, Int
 
-from silico_py.solver.fusion import fused, in_kernel, is_available
+from silico_py.solver.fusion import compact, fused, in_kernel, in_parts, is_available
 
 LARGEST_SYSTEM = 20  # rows of a system that is factorised here; larger programs compile slowly
 LARGEST_SUBSTITUTION = 128  # rows of a factor that is substituted here
@@ -28,15 +28,19 @@ SCATTERED = 2000  # entries of a sum by target from which on a scatter takes les
 NARROW = 4  # terms or columns of a product that costs less than a call to a library
 
 
-def outlined(function: Callable, *static: Hashable, axes: Any = None) -> Callable:
+def outlined(
+    function: Callable, *static: Hashable, axes: Any = None, whole: bool = False
+) -> Callable:
     """`function` with `static` as its first arguments, mapped over `axes` of the others if given.
 
     It is traced once for all calls with arguments of the same kind, and kept apart inside a
-    kernel: one long function takes long to compile.
+    kernel: one long function takes long to compile. Outside of one it is `compact` if it is to be
+    `whole`.
     """
 
     def call(*args: Any) -> Any:
-        run = _traced_once(function, static, axes, in_kernel())
+        one = whole and in_parts()
+        run = _traced_once(function, static, axes, in_kernel(), one)
         with set_xla_metadata(inlineable="false" if in_kernel() else None):
             return run(*args)
 
@@ -44,16 +48,18 @@ def outlined(function: Callable, *static: Hashable, axes: Any = None) -> Callabl
 
 
 @lru_cache(maxsize=512)
-def _traced_once(function: Callable, static: tuple, axes: Any, for_kernel: bool) -> Callable:
-    """A jit of its own, as tracing depends on whether it is `for_kernel`."""
-    whole = partial(function, *static)
-    whole = whole if axes is None else jax.vmap(whole, in_axes=axes)
+def _traced_once(
+    function: Callable, static: tuple, axes: Any, for_kernel: bool, one: bool
+) -> Callable:
+    """A jit of its own, as tracing depends on whether it is `for_kernel`, or `one` kernel."""
+    mapped = partial(function, *static)
+    mapped = mapped if axes is None else jax.vmap(mapped, in_axes=axes)
 
     def inner(*args: Any) -> Any:
         with set_xla_metadata(inlineable=None):
-            return whole(*args)
+            return mapped(*args)
 
-    return jax.jit(inner if for_kernel else whole)
+    return jax.jit(inner if for_kernel else compact(mapped) if one else mapped)
 
 
 def matmul(a: Float[Array, "*batch m k"], b: Float[Array, "*batch k n"]) -> Array:

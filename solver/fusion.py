@@ -5,27 +5,27 @@ the arithmetic of a small problem. A call that carries the marks below becomes o
 which the compiler can do for functions made of small loops alone. (It does so by itself for
 loops below 1 kB; the marks are what it uses inside.)
 
-Such a kernel runs many times faster and takes a little longer to compile. Where compiling is
-what matters, the environment variable SILICO_PY_ONE_KERNEL=0 does without.
+Such a kernel runs many times faster and takes a little longer to compile. What is too large for
+one has parts that are not. Where compiling is what matters, the environment variable
+SILICO_PY_ONE_KERNEL=0 does without.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from functools import lru_cache, partial
+from itertools import chain
 from math import prod
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.custom_batching import custom_vmap
 from jax.experimental.xla_metadata import set_xla_metadata
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, jaxpr_as_fun
-from jax.flatten_util import ravel_pytree
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Var, jaxpr_as_fun
 from jaxtyping import Array
 
 from silico_py.solver.lanes import members_of
@@ -58,21 +58,31 @@ LIBRARY = {  # primitives that call one
 
 
 _in_kernel: ContextVar[bool] = ContextVar("in_kernel", default=False)
+_in_parts: ContextVar[bool] = ContextVar("in_parts", default=False)
 
 
 @contextmanager
-def loops_only() -> Iterator[None]:
-    """Trace what is inside without calls to libraries."""
-    token = _in_kernel.set(True)
+def _set(flag: ContextVar[bool]) -> Iterator[None]:
+    token = flag.set(True)
     try:
         yield
     finally:
-        _in_kernel.reset(token)
+        flag.reset(token)
+
+
+def loops_only() -> AbstractContextManager[None]:
+    """Trace what is inside without calls to libraries."""
+    return _set(_in_kernel)
 
 
 def in_kernel() -> bool:
     """Whether `loops_only` is in force."""
     return _in_kernel.get()
+
+
+def in_parts() -> bool:
+    """Whether `compact` functions become kernels here: inside what `one_by_one` evaluates."""
+    return _in_parts.get() and not in_kernel() and is_available()
 
 
 def is_available() -> bool:
@@ -90,15 +100,32 @@ def fused(function: Callable, at_once: Callable | None = None) -> Callable:
     return _evaluated(function, partial(_one_kernel, function), at_once)
 
 
+def compact(function: Callable) -> Callable:
+    """`function` of arrays and nothing else, a part of what is too large for one kernel.
+
+    It becomes one where `one_by_one` evaluates what it is part of, which is never differentiated.
+    """
+
+    def call(*args: Any) -> Any:
+        return _one_kernel(function, *args) if in_parts() else function(*args)
+
+    return call
+
+
 def one_by_one(function: Callable, at_once: Callable | None = None) -> Callable:
     """`function` of arrays; on the CPU the members of a batch are evaluated one after another.
 
     A loop under `jax.vmap` runs to its slowest member, takes both branches of every condition
     and copies its state for those that have ended: on the CPU a batch takes 3 to 40 times as
     long as its members. Elsewhere batches are evaluated by `at_once(size, in_batched, args)`,
-    or by `jax.vmap`.
+    or by `jax.vmap`. Parts that are `compact` become kernels.
     """
-    return _evaluated(function, function, at_once)
+
+    def run(*args: Any) -> Any:
+        with _set(_in_parts):
+            return function(*args)
+
+    return _evaluated(function, run, at_once)
 
 
 def in_turn() -> bool:
@@ -144,33 +171,47 @@ def _map(function: Callable, flags: list[bool], args: tuple) -> Any:
 
 
 def _one_kernel(function: Callable, *args: Any) -> Any:
-    # One vector in and one out: the compiler aborts over an input that nothing reads.
-    flat, unravel = ravel_pytree(args)
-    if not flat.size or not is_available():
+    if not is_available():
         return function(*args)
+    leaves, structure = jax.tree.flatten(args)
 
-    def vector(v: Array) -> tuple[Array, Any]:
-        out = function(*unravel(v))
-        return ravel_pytree(out)[0], out
+    def flat(*leaves: Array) -> Any:
+        return function(*structure.unflatten(leaves))
 
     with loops_only():
-        jaxpr, (_, shape) = jax.make_jaxpr(vector, return_shape=True)(flat)
+        jaxpr, shape = jax.make_jaxpr(flat, return_shape=True)(*leaves)
     equations = list(_equations(jaxpr.jaxpr))
     if len(equations) > LARGEST_PROGRAM or not all(map(_is_small_loop, equations)):
         return function(*args)
-    out = _marked(lambda v: jaxpr_as_fun(jaxpr)(v)[0], flat)
-    return _unravel(out, shape)
+    shapes, tree = jax.tree.flatten(shape)
+    read = _read(jaxpr.jaxpr)
+    results, _ = jax.lax.optimization_barrier(
+        _marked(partial(_guarded, jaxpr, read), *(leaves[k] for k in read))
+    )
+    found = iter(results)
+    out = [next(found) if v.size else jnp.zeros(v.shape, v.dtype) for v in shapes]
+    return jax.tree.unflatten(tree, out)
 
 
-def _unravel(flat: Array, shape: Any) -> Any:
-    """The inverse of `ravel_pytree` for leaves of these shapes and types."""
-    leaves, tree = jax.tree.flatten(shape)
-    parts = jnp.split(flat, np.cumsum([leaf.size for leaf in leaves])[:-1])
-    parts = [
-        part.astype(leaf.dtype).reshape(leaf.shape)
-        for part, leaf in zip(parts, leaves, strict=True)
-    ]
-    return jax.tree.unflatten(tree, parts)
+def _read(jaxpr: Jaxpr) -> list[int]:
+    """Which arguments are."""
+    values = chain(jaxpr.outvars, *(equation.invars for equation in jaxpr.eqns))
+    names = {value for value in values if isinstance(value, Var)}
+    return [k for k, v in enumerate(jaxpr.invars) if v in names]
+
+
+def _guarded(jaxpr: ClosedJaxpr, read: list[int], *leaves: Array) -> tuple[list[Array], Array]:
+    """The results that are not empty, and something that reads all arguments.
+
+    The compiler aborts over an empty result, and over an argument that nothing reads; what seems
+    to read one may read no entry of it.
+    """
+    whole = [jnp.zeros(v.aval.shape, v.aval.dtype) for v in jaxpr.jaxpr.invars]
+    for k, value in zip(read, leaves, strict=True):
+        whole[k] = value
+    results = [v for v in jaxpr_as_fun(jaxpr)(*whole) if v.size]
+    first = [jnp.ravel(v)[0].astype(float) for v in leaves if v.size]
+    return results, sum(first, jnp.zeros(()))
 
 
 def _marked(function: Callable, *args: Any) -> Any:

@@ -94,7 +94,7 @@ def factorize(
     cells, reduced = [], []
     for group, cell in zip(problem.groups, w.cells, strict=True):
         jacobian = group.derivative(w.y, cell, easing)
-        condense = outlined(_condense, group.cone, group.split, axes=(0, 0, None))
+        condense = outlined(_condense, group.cone, group.split, axes=(0, 0, None), whole=True)
         part = condense(jacobian, cell, delta)
         reduced.append(part.to_v - matmul(part.to_dual, part.dual_map))
         cells.append(part)
@@ -336,7 +336,7 @@ def _solve_regularized(problem: Problem, factor: Factor, rhs: SystemVector) -> S
     """One pass through the factorisation."""
     forces, rows, offsets = rhs.nodes, [], []
     for group, f, r in zip(problem.groups, factor.cells, rhs.cells, strict=True):
-        offset = outlined(_dual_offset, group.cone, group.split, axes=0)(f, r.product)
+        offset = outlined(_dual_offset, group.cone, group.split, axes=0, whole=True)(f, r.product)
         force, local = _split(group, forces, matmul(f.to_dual, offset))
         forces = forces - force
         rows.append(r.local - local)

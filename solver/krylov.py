@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from silico_py.solver.fusion import in_kernel
+from silico_py.solver.fusion import compact, in_kernel
 
 PASSES = 16  # through the approximate inverse, at most
 
@@ -57,9 +57,8 @@ def solve(
         guess = approximate_inverse(unflatten(s.defect))
         direction, image = _flattened(guess)[0], _flattened(operator(guess))[0]
         known = jnp.minimum(s.count, stored)
-        direction, image = jax.lax.fori_loop(
-            0, known, lambda k, pair: _without(s, k, *pair), (direction, image)
-        )
+        stacks = (s.directions, s.images)
+        direction, image = compact(_orthogonal)(known, *stacks, direction, image)
         square = jnp.sum(image * image, axis=0)
         scale = jnp.where(square > 0, jax.lax.rsqrt(jnp.where(square > 0, square, 1)), 0)
         direction, image = scale * direction, scale * image
@@ -78,10 +77,17 @@ def solve(
     return unflatten(end.found), accurate(end)
 
 
-def _without(s: _State, k: Array, direction: Columns, image: Columns) -> tuple[Columns, Columns]:
-    """Orthogonal to the image in place `k`."""
-    overlap = jnp.sum(s.images[k] * image, axis=0)
-    return direction - overlap * s.directions[k], image - overlap * s.images[k]
+def _orthogonal(
+    known: Array, directions: Array, images: Array, direction: Columns, image: Columns
+) -> tuple[Columns, Columns]:
+    """A direction and its image less what the first `known` ones have of them."""
+
+    def without(k: Array, pair: tuple[Columns, Columns]) -> tuple[Columns, Columns]:
+        direction, image = pair
+        overlap = jnp.sum(images[k] * image, axis=0)
+        return direction - overlap * directions[k], image - overlap * images[k]
+
+    return jax.lax.fori_loop(0, known, without, (direction, image))
 
 
 def _stored(stack: Array, k: Array, value: Columns) -> Array:
