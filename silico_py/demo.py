@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -67,21 +67,28 @@ def run(
     chunk_steps = min(CHUNK, steps)
     task = progress.add_task(f"{name}: compiling", total=steps)
     start = time.perf_counter()
-    advance = jax.jit(lambda s, x: sp.rollout(s, x, chunk_steps, options))
-    chunk = advance.lower(scene, state).compile(sp.compiler_options())
-    compiled = time.perf_counter()
+    options = options or sp.SolverOptions()
+
+    def advance(scene: sp.Scene, state: sp.State, guess: Any) -> tuple[Any, ...]:
+        part, left = sp.rollout(scene, state, chunk_steps, options, guess, with_guess=True)
+        return part, jax.tree.map(lambda v: v[-1], part.state), left
+
+    guess = sp.no_guess(scene, state, options) if options.warm_start else None
+    chunk = jax.jit(advance).lower(scene, state, guess).compile(sp.compiler_options())
+    compile_seconds, run_seconds = time.perf_counter() - start, 0.0
     progress.update(task, description=f"{name}: stepping")
     parts: list[sp.Trajectory] = []
-    chunks = -(-steps // chunk_steps)
-    for _ in range(chunks):
-        parts.append(jax.block_until_ready(chunk(scene, state)))
-        state = jax.tree.map(lambda v: v[-1], parts[-1].state)
+    for _ in range(-(-steps // chunk_steps)):
+        start = time.perf_counter()
+        part, state, guess = jax.block_until_ready(chunk(scene, state, guess))
+        run_seconds += time.perf_counter() - start
+        parts.append(part)
         progress.advance(task, chunk_steps)
-    # The last chunk may overshoot: it is timed whole and cut to the steps asked for.
-    elapsed = (time.perf_counter() - compiled) * steps / (chunks * chunk_steps)
     progress.update(task, description=f"{name}: done", completed=steps)
+    # The last chunk may overshoot: it is timed whole and cut to the steps asked for.
     trajectory = jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[:steps], *parts)
-    return Run(scene, trajectory, compiled - start, elapsed)
+    run_seconds *= steps / (len(parts) * chunk_steps)
+    return Run(scene, trajectory, compile_seconds, run_seconds)
 
 
 def failures(done: Run) -> int:
@@ -118,7 +125,7 @@ def row(name: str, done: Run) -> list[str]:
 
 def table(title: str) -> Table:
     """An empty table with the columns of `row`."""
-    out = Table(title=title, box=box.SIMPLE_HEAD)
+    out = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     for column in COLUMNS:
         out.add_column(column, justify="left" if column == "scene" else "right", no_wrap=True)
     return out

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, overload
 
 import jax
 import jax.numpy as jnp
@@ -136,12 +136,37 @@ def _step(
     return next_state(motions, arms(scene), solution.variables.y), info
 
 
+@overload
+def rollout(
+    scene: Scene,
+    state: State,
+    controls: Any,
+    options: SolverOptions | None = ...,
+    guess: Remembered | None = ...,
+    with_guess: Literal[False] = ...,
+) -> Trajectory: ...
+
+
+@overload
+def rollout(
+    scene: Scene,
+    state: State,
+    controls: Any,
+    options: SolverOptions | None = ...,
+    guess: Remembered | None = ...,
+    *,
+    with_guess: Literal[True],
+) -> tuple[Trajectory, Remembered | None]: ...
+
+
 def rollout(
     scene: Scene,
     state: State,
     controls: Any,
     options: SolverOptions | None = None,
-) -> Trajectory:
+    guess: Remembered | None = None,
+    with_guess: bool = False,
+) -> Trajectory | tuple[Trajectory, Remembered | None]:
     """Step repeatedly with `lax.scan`.
 
     With `options.warm_start` each step is first tried from the solutions of those before.
@@ -151,22 +176,44 @@ def rollout(
         state: the initial state.
         controls: a number of steps, or controls (steps, n, 6).
         options: relaxation and limits.
+        guess: what the first step is tried from: the guess of an earlier part of the same motion.
+        with_guess: also return the guess that the last step leaves for a part to come; None
+            without `options.warm_start`.
+
+    Returns:
+        A `Trajectory`, or with `with_guess` that and the guess.
+
+    Raises:
+        ValueError: for controls of the wrong shape or not finite, a guess without
+            `options.warm_start`, or a relaxation that the state's precision cannot carry.
     """
     options, n = checked(options, state), len(scene.bodies)
     if isinstance(controls, (int, np.integer)):
         controls = jnp.zeros((int(controls), n, 6), state.position.dtype)
     steps = np.shape(controls)[0] if np.ndim(controls) else 0
-    return _rollout(scene, state, vector("controls", controls, steps, n, 6), options)
+    controls = vector("controls", controls, steps, n, 6)
+    if guess is not None and not options.warm_start:
+        raise ValueError("guess: options.warm_start is off; turn it on or leave the guess out")
+    trajectory, last = _rollout(scene, state, controls, options, guess)
+    return (trajectory, last) if with_guess else trajectory
 
 
 @jitted
-def _rollout(scene: Scene, state: State, controls: Array, options: SolverOptions) -> Trajectory:
+def _rollout(
+    scene: Scene,
+    state: State,
+    controls: Array,
+    options: SolverOptions,
+    guess: Remembered | None,
+) -> tuple[Trajectory, Remembered | None]:
     def advance(before: tuple, control: Array) -> tuple[tuple, Trajectory]:
         following, info = _step(scene, before[0], control, options, before[1])
         return (following, info.guess), Trajectory(following, info._replace(guess=None))
 
-    guess = no_guess(scene, state, options) if options.warm_start else None
-    return jax.lax.scan(advance, (state, guess), controls)[1]
+    if guess is None and options.warm_start:
+        guess = no_guess(scene, state, options)
+    (_, last), trajectory = jax.lax.scan(advance, (state, guess), controls)
+    return trajectory, last
 
 
 def no_guess(scene: Scene, state: State, options: SolverOptions | None = None) -> Remembered:

@@ -71,6 +71,19 @@ def test_rollout_passes_on_the_guesses_of_its_steps(thrown, warm):
     np.testing.assert_allclose(state.position, warm[0].state.position[-1], atol=1e-12)
 
 
+def test_a_rollout_goes_on_from_the_guess_of_its_first_part(thrown, warm):
+    scene, state = thrown
+    half = STEPS // 2
+    first, guess = sp.rollout(scene, state, half, WARM, with_guess=True)
+    middle = jax.tree.map(lambda v: v[-1], first.state)
+    second = sp.rollout(scene, middle, half, WARM, guess)
+    np.testing.assert_array_equal(second.info.iterations, warm[0].info.iterations[half:])
+    np.testing.assert_allclose(second.state.position, warm[0].state.position[half:], atol=1e-12)
+    assert sp.rollout(scene, state, 1, COLD, with_guess=True)[1] is None
+    with pytest.raises(ValueError, match="guess: options"):
+        sp.rollout(scene, middle, 1, COLD, guess)
+
+
 def test_both_relaxations_of_a_smoothed_rollout_start_warm(thrown, warm):
     found, _ = run(*thrown, SMOOTH)
     assert found.info.converged.all()
