@@ -1,15 +1,34 @@
 """One compiled step a kind of scene, shared by the tests that simulate."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 import silico_py as sp
+from silico_py import simulate as simulation
 
 
 @jax.jit
 def compiled_step(scene, state, relaxation):
     """Compiled once for each structure of scene; parameters and relaxation are arguments."""
     return sp.step(scene, state, None, sp.SolverOptions(relaxation=relaxation))
+
+
+def assembled(scene, state, relaxation, control=None):
+    """The problem of a step and its start, by one program instead of hundreds."""
+    kept = []
+
+    @jax.jit
+    def parts(state):
+        applied = simulation.checked_control(scene, state, control)
+        motions = simulation.motions_of(scene, state, applied)
+        rho = jnp.asarray(relaxation)
+        problem, start, _ = simulation.assembled(scene, motions, rho, sp.SolverOptions())
+        kept.append(problem)
+        return problem.data, start
+
+    data, start = parts(state)
+    return kept[0].with_data(data), start
 
 
 def simulate(scene, state, steps, relaxation=1e-6):

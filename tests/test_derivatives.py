@@ -8,13 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from stepping import compiled_step, simulate_converged
+from stepping import assembled, compiled_step, simulate_converged
 
 import silico_py as sp
-from silico_py.assembly import assemble
 from silico_py.contact_jacobian import SINGLE_LEVEL
 from silico_py.linearization import difference, perturb
-from silico_py.simulate import motions_of
 from silico_py.solver.problem import forward_jacobian
 
 H = 1e-6  # of central differences
@@ -89,12 +87,7 @@ def test_linearize_of_two_bodies():
 def test_hand_derived_blocks_agree_with_forward_mode(name):
     scene, state = sp.scenes.collision() if name == "two bodies" else sp.scenes.drop(name)
     rng = np.random.default_rng(0)
-    problem, w, _ = assemble(
-        scene,
-        motions_of(scene, state, jnp.zeros((len(scene.bodies), 6))),
-        jnp.asarray(1e-6),
-        SINGLE_LEVEL,
-    )
+    problem, w = assembled(scene, state, 1e-6)
     group, cell = problem.groups[0], w.cells[0]
     y = 3 * rng.normal(size=(group.nodes.shape[1], 6))
     x = cell.x[0] + rng.normal(size=cell.x[0].shape)

@@ -1,13 +1,12 @@
 """The families of easier steps that lead to a step."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
+from stepping import assembled
 
 import silico_py as sp
 from silico_py import easier
-from silico_py.simulate import assembled, checked_control, motions_of
 
 
 @pytest.fixture(scope="module")
@@ -19,8 +18,7 @@ def problem():
         velocity=rng.normal(size=(2, 3)),
         angular_velocity=rng.normal(size=(2, 3)),
     )
-    motions = motions_of(scene, state, checked_control(scene, state, rng.normal(size=(2, 6))))
-    return assembled(scene, motions, jnp.asarray(1e-6), sp.SolverOptions())[0]
+    return assembled(scene, state, 1e-6, rng.normal(size=(2, 6)))[0]
 
 
 @pytest.mark.parametrize("family", [easier.shorter, easier.calmer])

@@ -11,44 +11,46 @@ from silico_py.solver.problem import centred, conditions, multiples
 from silico_py.solver.vectors import Conditions, Variables
 
 
-def boundary_point(problem, w, product, rng):
+def boundary_point(problem, w, product, noise):
     """Half of the rows are active, and products are alike."""
     cells = [
-        cell._replace(slack=cell.dual + jnp.asarray(rng.normal(size=cell.slack.shape)))
-        for cell in w.cells
+        cell._replace(slack=cell.dual + part) for cell, part in zip(w.cells, noise, strict=True)
     ]
     return centred(problem, Variables.of(w.y, cells), multiples(problem, jnp.asarray(product)))
 
 
-def defect(problem, start, product, seed):
-    """Of a direction that is to change the conditions by random numbers."""
-    rng = np.random.default_rng(seed)
-    w = boundary_point(problem, start, product, rng)
-    like = conditions(problem, w)
-    target = Conditions(jnp.asarray(rng.normal(size=like.flat.shape)), like.layout)
+def defects(problem, start, product, seeds):
+    """Of a direction that is to change the conditions by random numbers, for each seed."""
+    like = jax.eval_shape(lambda: conditions(problem, start))
 
     @jax.jit
-    def change(data, w):
+    def defect(data, start, noise, wanted):
         here = problem.with_data(data)
+        w = boundary_point(here, start, product, noise)
         factor = kkt.factorize(here, w, jnp.zeros(()))
+        target = Conditions(wanted, like.layout)
         (direction,) = kkt.directions(here, factor, jnp.asarray(1e-9), target)
-        return jax.jvp(lambda w: conditions(here, w), (w,), (direction,))[1]
+        _, change = jax.jvp(lambda w: conditions(here, w), (w,), (direction,))
+        return abs(change.flat - wanted).max()
 
-    return abs(change(problem.data, w).flat - target.flat).max()
+    def of_seed(seed):
+        rng = np.random.default_rng(seed)
+        noise = [rng.normal(size=cell.slack.shape) for cell in start.cells]
+        return defect(problem.data, start, noise, rng.normal(size=like.flat.shape))
+
+    return np.array([of_seed(seed) for seed in seeds])
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_directions_change_the_conditions_as_asked(seed):
-    assert defect(*problem_of(2), 1e-3, seed) < 1e-7
+def test_directions_change_the_conditions_as_asked():
+    assert defects(*problem_of(2), 1e-3, range(3)).max() < 1e-7
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_many_nearly_dependent_rows_are_eliminated_with_pivoting(seed, monkeypatch):
+def test_many_nearly_dependent_rows_are_eliminated_with_pivoting(monkeypatch):
     """At 1e-8 no number of passes is enough for the regularised factorisation."""
     problem, start = problem_of(4)
-    assert defect(problem, start, 1e-8, seed) > 1
+    assert defects(problem, start, 1e-8, (1, 2)).min() > 1
     monkeypatch.setattr(kkt, "MANY_CELLS", 1)
-    assert defect(problem, start, 1e-8, seed) < 1e-2
+    assert defects(problem, start, 1e-8, (1, 2)).max() < 1e-2
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 30])

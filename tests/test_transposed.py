@@ -4,20 +4,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from stepping import assembled
 
 import silico_py as sp
-from silico_py import simulate
-from silico_py.assembly import assemble
 from silico_py.solver import dense, kkt
 from silico_py.solver.fusion import loops_only
 
 
 def problem_of(blocks):
     """The problem of a tower, at its start: an interior point."""
-    scene, state = sp.scenes.stack(blocks)
-    motions = simulate.motions_of(scene, state, jnp.zeros((blocks, 6)))
-    problem, start, _ = assemble(scene, motions, jnp.asarray(1e-4), sp.SolverOptions().formulation)
-    return problem, start
+    return assembled(*sp.scenes.stack(blocks), 1e-4)
 
 
 def random_vector(w, rng, columns=2):

@@ -62,10 +62,9 @@ def test_warm_start_leaves_gradients_alone(cold, warm):
 
 def test_rollout_passes_on_the_guesses_of_its_steps(thrown, warm):
     scene, state = thrown
-    step = jax.jit(lambda state, guess: sp.step(scene, state, None, WARM, guess))
     guess = sp.no_guess(scene, state, WARM)
     for k in range(STEPS):
-        state, info = step(state, guess)
+        state, info = sp.step(scene, state, None, WARM, guess)
         assert info.iterations == warm[0].info.iterations[k]
         guess = info.guess
     np.testing.assert_allclose(state.position, warm[0].state.position[-1], atol=1e-12)
@@ -92,10 +91,12 @@ def test_both_relaxations_of_a_smoothed_rollout_start_warm(thrown, warm):
 
 def test_linearize_from_the_guess_of_the_step(thrown):
     scene, state = thrown
-    _, info = sp.step(scene, state, None, WARM, sp.no_guess(scene, state, WARM))
-    smoothing = (1e-3, 1e-6)
-    cold = sp.linearize(scene, state, None, smoothing, WARM)
-    warm = sp.linearize(scene, state, None, smoothing, WARM, guess=info.guess)
+    nothing = sp.no_guess(scene, state, WARM)
+    _, info = sp.step(scene, state, None, WARM, nothing)
+    cold, warm = (
+        sp.linearize(scene, state, None, (1e-3, 1e-6), WARM, guess=guess)
+        for guess in (nothing, info.guess)
+    )
     for found, expected in zip(warm, cold, strict=True):
         np.testing.assert_allclose(found, expected, atol=1e-8 * np.max(np.abs(expected)))
 
