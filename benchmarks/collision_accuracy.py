@@ -30,7 +30,7 @@ SPACINGS = (1e-3, 1e-4, 1e-5, 1e-6)  # of central differences, in lengths; a kin
 
 
 def run(quick: bool, console: Console) -> bool:
-    """Every unordered pair, few for a taste; True when all converge and every error is below its bar."""
+    """Every pair, some for a taste; True when all converge and every error is below its bar."""
     count, met = QUICK_COUNT if quick else FULL_COUNT, True
     results: dict[str, Any] = {}
     out = Table("pair", "failed", *BARS, "worst sample", caption=caption(count))
