@@ -10,11 +10,10 @@ jax.config.update("jax_enable_x64", True)
 # A test compiles far more than it runs: what makes programs fast is left out, with half of
 # the time to compile them. tests/test_fusion.py is about the kernels.
 os.environ.setdefault("SILICO_PY_ONE_KERNEL", "0")
-LOOP_PASSES = "invariant-code-motion", "constant-sinking"
-SKIPPED = ",".join(["simplify-while-loops", *(f"while-loop-{name}" for name in LOOP_PASSES)])
+LOOP_PASSES = "simplify-while-loops,while-loop-constant-sinking,while-loop-invariant-code-motion"
 QUICK = (
     "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0 "
-    f"--xla_cpu_parallel_codegen_split_count=1 --xla_disable_hlo_passes={SKIPPED}"
+    f"--xla_cpu_parallel_codegen_split_count=1 --xla_disable_hlo_passes={LOOP_PASSES}"
 )
 gc.set_threshold(200_000, 50, 100)  # tracing makes many objects, and little garbage
 os.environ["XLA_FLAGS"] = f"{QUICK} {os.environ.get('XLA_FLAGS', '')}"

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from shapes import CONVEX, SHAPES, SOLIDS
+from stepping import assembled
 
 import silico_py as sp
 from silico_py import broad_phase, rotation
 from silico_py.collision_program import Piece, SlackMap, pair_length
 from silico_py.linearization import difference, perturb
-from silico_py.simulate import assembled, motions_of
 from silico_py.solver import Variables
 
 RHO = 1e-3
@@ -197,8 +197,7 @@ def test_the_bound_of_two_balls_is_their_scaling():
 
 def first_share(scene, state):
     """Of the families that lead to a step."""
-    motions = motions_of(scene, state, jnp.zeros((len(scene.bodies), 6)))
-    return assembled(scene, motions, RHO, options(None))[0].first_share
+    return assembled(scene, state, RHO)[0].first_share
 
 
 @jax.jit
