@@ -37,12 +37,17 @@ def run(quick: bool, console: Console) -> bool:
 
 def falls_of(upper: str, lower: str, members: int) -> tuple[sp.Scene, sp.State]:
     """The scene of one pair, and so many states."""
+    scene = pair_on_floor(upper, lower)
+    return scene, random_falls(scene, members, seed=0)
+
+
+def pair_on_floor(upper: str, lower: str) -> sp.Scene:
+    """Two bodies of 1 kg and the floor."""
     bodies = [
         sp.Body(label, sp.scenes.SHAPES[name](), mass=1.0)
         for label, name in (("lower", lower), ("upper", upper))
     ]
-    scene = sp.Scene(bodies, [sp.scenes.floor()], friction=0.2)
-    return scene, random_falls(scene, members, seed=0)
+    return sp.Scene(bodies, [sp.scenes.floor()], friction=0.2)
 
 
 def random_falls(scene: sp.Scene, members: int, seed: int) -> sp.State:

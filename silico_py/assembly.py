@@ -229,5 +229,5 @@ def _contacts(scene: Scene, a: Side, b: Side, relaxation: Array) -> Contact:
         side._replace(map=jax.vmap(SlackMap.in_pair)(side.map, side.shape, length))
         for side in (a, b)
     )
-    origin, distance = jnp.zeros_like(a.position), jnp.ones_like(length)
-    return Contact(a, b, friction_, relaxation, lighter(a, b), length, origin, distance)
+    origin, one = jnp.zeros_like(a.position), jnp.ones_like(length)
+    return Contact(a, b, friction_, relaxation, lighter(a, b), length, origin, one, one)

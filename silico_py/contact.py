@@ -61,6 +61,7 @@ class Contact(NamedTuple):
     length: Float[Array, ""]  # unit of length [m]
     origin: Float[Array, "3"]  # of the contact point unknown, world [m]
     distance: Float[Array, ""]  # unit of shapes' slacks and of slip: 1, more for distant pairs
+    apart: Float[Array, ""]  # least scaling at the end of the step: 1, less lets shapes overlap
     nested: Nested | None = None
 
     @property
@@ -182,7 +183,7 @@ def exchange(
     return Exchange(
         nodes=-jnp.stack(impulses),
         limit=(touch.beta[0] - limit)[None],
-        slack=jnp.concatenate([(touch.alpha - 1)[None], slack]),
+        slack=jnp.concatenate([(touch.alpha - c.apart)[None], slack]),
     )
 
 

@@ -16,21 +16,25 @@ from silico_py.integrator import Motion
 
 def shorter(data: Any, share: Float[Array, ""]) -> Any:
     """The data of the same step with a share of its duration: the less moves, the less can hit."""
-    return _mapped(data, lambda m: m._replace(timestep=share * m.timestep), lambda mu: mu)
+    return _mapped(data, lambda m: m._replace(timestep=share * m.timestep), lambda c: c)
 
 
 def calmer(data: Any, share: Float[Array, ""]) -> Any:
-    """The data of the same step with a share of all velocities, forces and friction.
+    """The data of the same step with a share of all velocities, forces and friction, of shapes of
+    that share of their size.
 
-    Bodies that touch hit each other at once, however short a step is; and the less friction there
-    is, the fewer folds.
+    Bodies that touch hit each other at once, however short a step is, and those that overlap have
+    to part. The less friction there is, the fewer folds.
     """
 
     def calm(m: Motion) -> Motion:
         names = "velocity", "angular_velocity", "force", "torque", "command"
         return m._replace(**{name: share * getattr(m, name) for name in names})
 
-    return _mapped(data, calm, lambda mu: share * mu)
+    def lenient(c: Contact) -> Contact:
+        return c._replace(friction=share * c.friction, apart=share * c.apart)
+
+    return _mapped(data, calm, lenient)
 
 
 def first_share(pairs: list[tuple[Side, Side]]) -> Float[Array, ""] | None:
@@ -40,16 +44,16 @@ def first_share(pairs: list[tuple[Side, Side]]) -> Float[Array, ""] | None:
 
 
 def _mapped(
-    data: Any, motion: Callable[[Motion], Motion], friction: Callable[[Array], Array]
+    data: Any, motion: Callable[[Motion], Motion], contact: Callable[[Contact], Contact]
 ) -> Any:
-    """With other motions, those of contacts included, and other friction."""
+    """With other motions, those of contacts included, and other contacts."""
 
     def of(part: Any) -> Any:
         if isinstance(part, Motion):
             return motion(part)
         if isinstance(part, Contact):
-            a, b = (_mapped(side, motion, friction) for side in (part.a, part.b))
-            return part._replace(a=a, b=b, friction=friction(part.friction))
+            a, b = (_mapped(side, motion, contact) for side in (part.a, part.b))
+            return contact(part)._replace(a=a, b=b)
         return part
 
     return jax.tree.map(of, data, is_leaf=lambda part: isinstance(part, (Motion, Contact)))

@@ -41,6 +41,7 @@ class Attempt(NamedTuple):
         easing: of the first step.
         longest: number of steps.
         follow: whether to follow a path until it has turned.
+        closely: whether closely.
         timid: whether it gives up where easing would begin.
         endless: whether it never gives up.
     """
@@ -48,6 +49,7 @@ class Attempt(NamedTuple):
     easing: Float[Array, ""]
     longest: Int[Array, ""]
     follow: Bool[Array, ""]
+    closely: Bool[Array, ""]
     timid: Bool[Array, ""]
     endless: Bool[Array, ""]
 
@@ -60,17 +62,17 @@ def begin(
     measures = measure(problem.eased(easing), w, options)
     polished = measures.error < POLISHED * options.relaxation
     left = jnp.where(polished, 0, zero + options.polish)
-    path = _path(problem, w, measures, how.follow, options)
+    path = _path(problem, w, measures, how, options)
     no = jnp.zeros((), bool)
     return Iterate(w, measures, iterations, iterations, zero, easing, path, left, w, no)
 
 
-def _path(problem: Problem, w: Variables, m: Measures, wanted: Array, options: Options) -> Path:
+def _path(problem: Problem, w: Variables, m: Measures, how: Attempt, options: Options) -> Path:
     """The path from here, if wanted."""
     if problem.monotone:
         return paths.inactive(w, m.conditions)
-    set_out = partial(paths.begin, problem, w, m.conditions, options.relaxation)
-    return jax.lax.cond(wanted, set_out, partial(paths.inactive, w, m.conditions))
+    set_out = partial(paths.begin, problem, w, m.conditions, how.closely, options.relaxation)
+    return jax.lax.cond(how.follow, set_out, partial(paths.inactive, w, m.conditions))
 
 
 def walk(

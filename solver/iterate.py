@@ -38,6 +38,12 @@ class Options(NamedTuple):
     polish: int = 0
     accept: bool = False
 
+    def softer(self, share: Float[Array, ""]) -> Options:
+        """For a larger relaxation, from 1 (share near 0) to the one wanted (share 1)."""
+        factor = self.relaxation ** (share - 1)
+        larger = {name: factor * getattr(self, name) for name in ("relaxation", "tolerance")}
+        return self._replace(**larger)
+
 
 class Measures(NamedTuple):
     """The conditions with the size of their rows and the error of complementarity.

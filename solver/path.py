@@ -40,6 +40,10 @@ LEAST_PRODUCT = 0.005  # of the anchor, in its mean product or its residual
 BOUNDARY = 0.9  # fraction of the way to the boundary of the cones
 NEIGHBOURHOOD = 0.9  # largest distance of a row from the path, in the size of t A
 NARROWEST = 0.3  # the neighbourhood of the rows does not shrink below this t
+# Of a path that is followed closely, and the fraction of the way to the boundary along it: a step
+# lands with products of its own, so it may lead out of the cones. The smaller the products are, the
+# less a second-order cone lets s and z turn inside.
+NARROWEST_CLOSELY, BEYOND = 1e-3, 2.7
 CLOSER = 0.7  # a step may end further off that reduces the distance to this fraction
 FIRST_REACH = 3.0  # length of the first step, at most
 GROWTH = 3.0  # of the next step after one that was not shortened
@@ -53,6 +57,7 @@ class Path(NamedTuple):
     """Where an iterate is on the path it follows, if it follows one."""
 
     active: Bool[Array, ""]
+    closely: Bool[Array, ""]  # to its end if need be, rather than past its next folds
     anchor: Conditions  # A
     size: Float[Array, ""]  # of A
     share: Float[Array, ""]  # t
@@ -82,16 +87,21 @@ def inactive(w: Variables, conditions: Conditions) -> Path:
     """No path, in the shape of one."""
     zero, none = jnp.zeros((), w.y.dtype), jnp.zeros((), bool)
     empty, tangent = (jax.tree.map(jnp.zeros_like, v) for v in (conditions, w))
-    return Path(none, empty, zero, zero, tangent, zero, zero, none)
+    return Path(none, none, empty, zero, zero, tangent, zero, zero, none)
 
 
-def begin(problem: Problem, w: Variables, conditions: Conditions, rho: Array) -> Path:
+def begin(
+    problem: Problem, w: Variables, conditions: Conditions, closely: Array, rho: Array
+) -> Path:
     """The path from `w`, where `conditions` were evaluated."""
     anchor = _anchor(problem, w, conditions, rho)
     size = _norm(problem, anchor)
     one, yes = jnp.ones((), w.y.dtype), jnp.ones((), bool)
     path = inactive(w, conditions)
-    return path._replace(active=yes, anchor=anchor, size=size, share=one, reach=FIRST_REACH * one)
+    reach = FIRST_REACH * one
+    return path._replace(
+        active=yes, closely=closely, anchor=anchor, size=size, share=one, reach=reach
+    )
 
 
 def missing(problem: Problem, conditions: Conditions, path: Path, rho: Array) -> Conditions:
@@ -103,7 +113,8 @@ def missing(problem: Problem, conditions: Conditions, path: Path, rho: Array) ->
 def distance(problem: Problem, conditions: Conditions, path: Path, rho: Array) -> Array:
     """How far the rows of `conditions` are from the path; at most 1 in its neighbourhood."""
     left = missing(problem, conditions, path, rho)
-    width = NEIGHBOURHOOD * jnp.maximum(path.share, NARROWEST) * path.size
+    narrowest = jnp.where(path.closely, NARROWEST_CLOSELY, NARROWEST)
+    width = NEIGHBOURHOOD * jnp.maximum(path.share, narrowest) * path.size
     return residual_norm(problem, left) / width
 
 
@@ -127,7 +138,8 @@ def predict(problem: Problem, w: Variables, path: Path, back: Variables, along: 
     part = jnp.minimum(1, BOUNDARY * boundary_step(problem, w, back_on))
     back_on, rise = _scaled(part, back_on), part * rise
     here = jax.tree.map(jnp.add, w, back_on)
-    length = jnp.minimum(path.reach, BOUNDARY * boundary_step(problem, here, tangent))
+    furthest = jnp.where(path.closely, BEYOND, BOUNDARY) * boundary_step(problem, here, tangent)
+    length = jnp.minimum(path.reach, furthest)
     to_end = jnp.maximum(path.share + rise, 0) / jnp.where(slope < 0, -slope, 1)
     length = jnp.where(slope < 0, jnp.minimum(length, to_end), length)
     full = jax.tree.map(lambda b, a: b - path.share * a, back, along)

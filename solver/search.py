@@ -43,12 +43,12 @@ from silico_py.solver.stages import (
     LOOK,
     LOOK_ON,
     MANY_NODES,
-    PART,
     TURN,
     Lead,
     following,
     leads,
     looks,
+    softer,
 )
 from silico_py.solver.status import Status
 from silico_py.solver.vectors import Variables
@@ -161,8 +161,8 @@ def _search(
         return _solution(walk(problem, it, how, options), options)
 
     def attempt(s: _Search) -> _Search:
-        member, it, how = _begun(problem, s, start, options)
-        return _next(problem, s, walk(member, it, how, options), options)
+        member, it, how, limits = _begun(problem, s, start, options)
+        return _next(problem, s, walk(member, it, how, limits), limits)
 
     first = _first(problem, start, options, guess)
     unfinished = partial(_unfinished, options=options)
@@ -179,11 +179,11 @@ def _rounds(problem: Problem) -> Rounds:
         live: Array, s: _Search, data: tuple, start: Variables, options: Options, guess: Any
     ) -> _Search:
         here = problem.with_data(data)
-        member, fresh, how = _begun(here, s, start, options)
+        member, fresh, how, limits = _begun(here, s, start, options)
         it = choose(s.resumes, s.last, fresh)
-        it = walk(member, it, how, options, jnp.where(live, ROUND, 0))
+        it = walk(member, it, how, limits, jnp.where(live, ROUND, 0))
         onwards = s._replace(last=it, resumes=jnp.ones((), bool))
-        return choose(is_walking(it, how, options), onwards, _next(here, s, it, options))
+        return choose(is_walking(it, how, limits), onwards, _next(here, s, it, limits))
 
     return Rounds(
         first,
@@ -195,12 +195,13 @@ def _rounds(problem: Problem) -> Rounds:
 
 def _begun(
     problem: Problem, s: _Search, start: Variables, options: Options
-) -> tuple[Problem, Iterate, Attempt]:
-    """The next attempt: at which problem, from where, and how."""
+) -> tuple[Problem, Iterate, Attempt, Options]:
+    """The next attempt: at which problem, from where, how, and where to stop."""
     lead = s.lead
     member, how = problem.member(lead.family, lead.share), _attempt(problem, lead.stage)
-    w = _departure(problem, s, start, options)
-    return member, begin(member, w, s.last.iterations, how, options), how
+    limits = options.softer(jnp.where(lead.family == softer(problem), lead.share, 1))
+    w = _departure(problem, s, start, limits)
+    return member, begin(member, w, s.last.iterations, how, limits), how, limits
 
 
 def _first(problem: Problem, start: Variables, options: Options, guess: Guess | None) -> _Search:
@@ -215,15 +216,14 @@ def _first(problem: Problem, start: Variables, options: Options, guess: Guess | 
 
 
 def _attempt(problem: Problem, stage: Array) -> Attempt:
-    """How to walk at a stage; where there is no family the last attempt never gives up."""
-    alone = not problem.homotopies
-    final = COLD if problem.monotone else PART
+    """How to walk at a stage; the only attempt at a monotone problem never gives up."""
     return Attempt(
-        easing=((stage == EASED) | (stage == PART) & alone).astype(float),
+        easing=(stage == EASED).astype(float),
         longest=jnp.array(_longests(problem))[stage],
         follow=(stage == TURN) | (stage == FOLLOW) | (stage == FOLLOW_ON),
+        closely=stage != TURN,
         timid=stage == GUESSED,
-        endless=(stage == final) & alone,
+        endless=jnp.asarray(problem.monotone),
     )
 
 
@@ -242,7 +242,9 @@ def _departure(problem: Problem, s: _Search, start: Variables, options: Options)
     """Where the next attempt sets out."""
     lead, rho, fold = s.lead, options.relaxation, s.last.fold
     wanted = jnp.where(lead.stage == FOLLOW_ON, lead.looked, lead.looked**2)
-    product = jnp.clip(GUESS_PRODUCT * wanted, rho, 1)
+    solved = jnp.maximum(rho, mean_product(problem, lead.base))  # of a solution at hand
+    least = jnp.where(lead.stage == GUESSED, rho, solved)
+    product = jnp.clip(GUESS_PRODUCT * wanted, least, 1)
     turns = lead.stage == TURN
     place, product = choose(turns, (fold, mean_product(problem, fold)), (lead.base, product))
     pushed = centred(problem, place, multiples(problem, product))

@@ -1,15 +1,16 @@
 """Which attempt comes next, and how far each family of problems has led.
 
 What no attempt from a guess or from the start solves is approached along a family of problems that
-leads to it, if there is one (see `Problem.homotopies`): a member that is easy enough is solved from
-the start, and its solution is the guess for the problem itself, or for a member halfway to what
-could not be solved from there. A family may have folds too: where Newton's method fails, the path
-from the last solution is followed; where the solutions end, a member beyond is solved from the
-start. Where the first member is too hard as well, the path from the start to the problem itself is
-followed before an easier one is tried.
+leads to it: those that the problem names (see `Problem.homotopies`), and last the problem itself
+at larger relaxations. A member that is easy enough is solved from the start, and its solution is
+the guess for the problem itself, or for a member halfway to what could not be solved from there. A
+family may have folds too: where Newton's method fails, the path from the last solution is followed;
+where the solutions end, a member beyond is solved from the start. Where the first member is too
+hard as well, the path from the start to the problem itself is followed before an easier one is
+tried.
 
-Several families take turns: one that meets a member that cannot be solved lets the next go on.
-Their folds lie at different places, and each solves what the others do not.
+The families take turns: one that meets a member that cannot be solved lets the next go on. Their
+folds lie at different places, and each solves what the others do not.
 
 Source: Allgower and Georg, Numerical Continuation Methods, 1990, chapter 2 (embedding).
 """
@@ -58,8 +59,13 @@ def leads(problem: Problem, base: Variables, usable: Bool[Array, ""]) -> tuple[L
     family = jnp.zeros((), int)
     first = Lead(family, stage, share, base, jnp.inf * one, 0 * one, part * one)
     member = first._replace(stage=jnp.asarray(PART), share=part * one)
-    others = (member._replace(family=family + k) for k in range(1, len(problem.homotopies)))
+    others = (member._replace(family=family + k) for k in range(1, softer(problem) + 1))
     return first, *others
+
+
+def softer(problem: Problem) -> int:
+    """Number of the family of larger relaxations, the last one."""
+    return len(problem.homotopies)
 
 
 def looks(stage: Array) -> Bool[Array, ""]:
@@ -122,9 +128,8 @@ def _next_stage(
     vain = (stage == GUESSED) | (stage == LOOK) & ~(it.measures.residual < FAR_GUESS)
     turns = (len(problem.node_scale) >= MANY_NODES) | (it.measures.error < CLOSE)
     after_cold = jnp.where(turns, TURN, EASED)
-    # The path from the start, once: where there are no members, or the first one is as hard.
-    hard = (stage == PART) & ~done & (lead.share == part) & (cold == COLD) & (lead.family == 0)
-    to_path = hard if problem.homotopies else stage == EASED
+    # The path from the start, once: where the first member is as hard.
+    to_path = (stage == PART) & ~done & (lead.share == part) & (cold == COLD) & (lead.family == 0)
     return jnp.select(
         [vain, stage == COLD, stays | (stage <= TURN), to_path, solved > 0],
         [cold, after_cold, stage + 1, FOLLOW, LOOK_ON],

@@ -34,7 +34,7 @@ def test_shorter_steps_have_a_share_of_the_duration(problem):
     np.testing.assert_array_equal(motions.velocity, problem.node_data.velocity)
 
 
-def test_calmer_steps_have_a_share_of_motion_force_and_friction(problem):
+def test_calmer_steps_have_a_share_of_motion_force_friction_and_size(problem):
     motions, groups, *_ = easier.calmer(problem.data, 0.25)
     for name in ("velocity", "angular_velocity", "force", "torque"):
         np.testing.assert_allclose(getattr(motions, name), getattr(problem.node_data, name) / 4)
@@ -42,6 +42,7 @@ def test_calmer_steps_have_a_share_of_motion_force_and_friction(problem):
     for contact, group in zip(groups, problem.groups, strict=True):
         whole = group.data
         np.testing.assert_allclose(contact.friction, whole.friction / 4)
+        np.testing.assert_allclose(contact.apart, 0.25)
         for side, before in ((contact.a, whole.a), (contact.b, whole.b)):
             if before.motion is not None:  # the same as that of its body
                 np.testing.assert_allclose(side.motion.velocity, before.motion.velocity / 4)

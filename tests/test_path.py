@@ -41,7 +41,7 @@ def test_the_share_rises_between_two_folds_and_ends_at_zero():
     problem, rho = folded(3.0), jnp.asarray(RHO)
     cell = CellVariables(jnp.zeros((1, 0)), jnp.full((1, 1), 1e-3), jnp.full((1, 1), 12.0))
     w = Variables.of(jnp.array([[2.0]]), (cell,))
-    path = paths.begin(problem, w, conditions(problem, w), rho)
+    path = paths.begin(problem, w, conditions(problem, w), jnp.asarray(False), rho)
     places = [(2.0, 1.0)]
     while float(path.share) > 0:
         c = conditions(problem, w)

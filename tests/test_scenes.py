@@ -75,6 +75,27 @@ def test_difficult_starts_converge(drop, height):
     assert float(following.position[0, 2]) > 0.25 - 1e-5 or height == 0.25
 
 
+def test_boxes_that_start_in_each_other_part():
+    """Centres within a half side, any orientation, some on the floor: the hardest of starts."""
+    scene, _ = sp.scenes.stack(2, timestep=0.02)
+    members, rng = 24, np.random.default_rng(3)
+    way = rng.normal(size=(members, 3))
+    way *= rng.uniform(0, 0.25, (members, 1)) / np.linalg.norm(way, axis=1, keepdims=True)
+    position = np.zeros((members, 2, 3))
+    position[:, :, 2] = rng.uniform(0.2, 0.4, (members, 1))
+    position[:, 1] += way
+    orientation = rng.normal(size=(members, 2, 4))
+    orientation /= np.linalg.norm(orientation, axis=2, keepdims=True)
+    still = jnp.zeros((members, 2, 3))
+    starts = sp.State(jnp.asarray(position), jnp.asarray(orientation), still, still)
+    following, info = jax.jit(jax.vmap(lambda state: sp.step(scene, state)))(starts)
+    assert info.converged.all(), np.flatnonzero(~info.converged)
+    shape, _, _ = scene.bodies[0].pieces[0]
+    for k in range(members):
+        poses = zip(following.position[k], following.orientation[k], strict=True)
+        assert float(sp.collide(shape, next(poses), shape, next(poses)).alpha) > 1 - 4e-6
+
+
 @pytest.fixture(scope="module")
 def small_on_large():
     """1 g and 1 cm on a tonne and 10 m."""

@@ -87,10 +87,19 @@ def test_share_of_the_whole_is_like_none():
     assert int(counts[0]) == int(counts[1])
 
 
-def test_without_a_family_the_last_attempt_goes_on():
+def test_without_a_family_a_singular_start_is_left():
     problem = replace(folded(6.0), homotopies=())
-    found = solve(problem, start_at(1.0), Options(RHO, RHO / 10, 300, 3))  # a singular start
+    found = solve(problem, start_at(1.0), Options(RHO, RHO / 10, 300, 3))
     assert bool(found.converged), found.iterations
+
+
+@pytest.mark.parametrize("rho", [1e-3, 1e-8])
+def test_softer_limits_lie_between_one_and_the_relaxation(rho):
+    whole = Options(jnp.asarray(rho), jnp.asarray(rho / 10), 300)
+    for share in (1.0, 0.5, 1e-9):
+        softer = whole.softer(jnp.asarray(share))
+        assert float(softer.relaxation) == pytest.approx(rho**share)
+        assert float(softer.tolerance) == pytest.approx(rho**share / 10)
 
 
 @pytest.mark.parametrize("limit", range(5, 60, 9))
