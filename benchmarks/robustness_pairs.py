@@ -7,6 +7,7 @@ within the default number of iterations.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from functools import partial
 
 import jax.numpy as jnp
@@ -26,22 +27,34 @@ DOWN = jnp.array([0.0, 0.0, -1.0])
 
 def run(quick: bool, console: Console) -> bool:
     """Every pair of shapes, the first on top; True when no run fails."""
-    names = list(sp.scenes.SHAPES)
-    pairs = QUICK_PAIRS if quick else [(a, b) for a in names for b in names]
     members = QUICK_MEMBERS if quick else FULL_MEMBERS
-    falls = {f"{a} on {b}": partial(falls_of, a, b, members) for a, b in pairs}
+    falls = starts_of(QUICK_PAIRS if quick else every_pair(), "on", random_falls, members)
     return harness.failures(
         "robustness_pairs", falls, FREQUENCIES, RELAXATIONS, SECONDS, quick, console
     )
 
 
-def falls_of(upper: str, lower: str, members: int) -> tuple[sp.Scene, sp.State]:
-    """The scene of one pair, and so many states."""
-    scene = pair_on_floor(upper, lower)
-    return scene, random_falls(scene, members, seed=0)
+def every_pair() -> list[tuple[str, str]]:
+    """Of ready shapes, upper and lower, in both orders."""
+    return [(upper, lower) for upper in sp.scenes.SHAPES for lower in sp.scenes.SHAPES]
 
 
-def pair_on_floor(upper: str, lower: str) -> sp.Scene:
+def starts_of(
+    pairs: Iterable[tuple[str, str]],
+    word: str,
+    random_states: Callable[[sp.Scene, int, int], sp.State],
+    members: int,
+) -> dict[str, Callable[[], tuple[sp.Scene, sp.State]]]:
+    """Of each pair the scene and so many states; it is named by its shapes with `word` between."""
+
+    def make(upper: str, lower: str) -> tuple[sp.Scene, sp.State]:
+        scene = scene_of(upper, lower)
+        return scene, random_states(scene, members, 0)
+
+    return {f"{a} {word} {b}": partial(make, a, b) for a, b in pairs}
+
+
+def scene_of(upper: str, lower: str) -> sp.Scene:
     """Two bodies of 1 kg and the floor."""
     bodies = [
         sp.Body(label, sp.scenes.SHAPES[name](), mass=1.0)
@@ -60,13 +73,19 @@ def random_falls(scene: sp.Scene, members: int, seed: int) -> sp.State:
     position[:, 1, :2] = rng.uniform(-0.1, 0.1, (members, 2))
     clear = rest + harness.reach(lower) + harness.reach(upper)
     position[:, 1, 2] = clear + rng.uniform(0.05, 0.3, members)
-    orientation = np.tile([1.0, 0.0, 0.0, 0.0], (members, 2, 1))
-    orientation[:, 1:] = harness.random_turns(rng, members)
+    orientation = upper_turned(rng, members)
     velocity, spin = np.zeros((2, members, 2, 3))
     velocity[:, 1, :2] = rng.uniform(-0.5, 0.5, (members, 2))
     velocity[:, 1, 2] = rng.uniform(-1, 0, members)
     spin[:, 1] = rng.uniform(-1, 1, (members, 3))
     return sp.State(*(jnp.asarray(v) for v in (position, orientation, velocity, spin)))
+
+
+def upper_turned(rng: np.random.Generator, members: int) -> np.ndarray:
+    """(members, 2, 4) orientations: the lower body upright, the upper one in any."""
+    orientation = np.tile([1.0, 0.0, 0.0, 0.0], (members, 2, 1))
+    orientation[:, 1:] = harness.random_turns(rng, members)
+    return orientation
 
 
 def height_at_rest(body: sp.Body) -> float:

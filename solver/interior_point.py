@@ -41,9 +41,8 @@ class Attempt(NamedTuple):
         easing: of the first step.
         longest: number of steps.
         follow: whether to follow a path until it has turned.
-        closely: whether closely.
+        closely: whether such a path is followed closely, to its end if need be.
         timid: whether it gives up where easing would begin.
-        endless: whether it never gives up.
     """
 
     easing: Float[Array, ""]
@@ -51,7 +50,6 @@ class Attempt(NamedTuple):
     follow: Bool[Array, ""]
     closely: Bool[Array, ""]
     timid: Bool[Array, ""]
-    endless: Bool[Array, ""]
 
 
 def begin(
@@ -82,7 +80,7 @@ def walk(
     before = it.iterations
 
     def unfinished(it: Iterate) -> Bool[Array, ""]:
-        walking = is_walking(it, how, options)
+        walking = is_walking(problem, it, how, options)
         return walking if most is None else walking & (it.iterations - before < most)
 
     def step(it: Iterate) -> Iterate:
@@ -91,15 +89,15 @@ def walk(
     return jax.lax.while_loop(unfinished, step, it)
 
 
-def is_walking(it: Iterate, how: Attempt, options: Options) -> Bool[Array, ""]:
-    """Whether an attempt goes on."""
+def is_walking(problem: Problem, it: Iterate, how: Attempt, options: Options) -> Bool[Array, ""]:
+    """Whether an attempt goes on; the only one at a monotone problem never gives up."""
     close = (it.measures.error < NO_FOLD) & ~how.timid
     longest = how.longest * jnp.where(close, LONGER, 1)
     hopeless = it.stalled | (it.iterations - it.begun >= longest)
     hopeless |= how.timid & (it.easing > 0)
     lost = (it.path.reach < LEAST_REACH) | (it.path.share > paths.ASTRAY)
     hopeless |= it.path.active & lost
-    searching = (it.iterations < options.max_iterations) & (how.endless | ~hopeless)
+    searching = (it.iterations < options.max_iterations) & (problem.monotone | ~hopeless)
     return jnp.where(is_done(it, options), (it.polishing > 0) | _untried(it, how), searching)
 
 

@@ -46,9 +46,9 @@ from silico_py.solver.stages import (
     TURN,
     Lead,
     following,
+    last_family,
     leads,
     looks,
-    softer,
 )
 from silico_py.solver.status import Status
 from silico_py.solver.vectors import Variables
@@ -183,7 +183,7 @@ def _rounds(problem: Problem) -> Rounds:
         it = choose(s.resumes, s.last, fresh)
         it = walk(member, it, how, limits, jnp.where(live, ROUND, 0))
         onwards = s._replace(last=it, resumes=jnp.ones((), bool))
-        return choose(is_walking(it, how, limits), onwards, _next(here, s, it, limits))
+        return choose(is_walking(here, it, how, limits), onwards, _next(here, s, it, limits))
 
     return Rounds(
         first,
@@ -199,7 +199,8 @@ def _begun(
     """The next attempt: at which problem, from where, how, and where to stop."""
     lead = s.lead
     member, how = problem.member(lead.family, lead.share), _attempt(problem, lead.stage)
-    limits = options.softer(jnp.where(lead.family == softer(problem), lead.share, 1))
+    softer = lead.family == last_family(problem)
+    limits = options.softer(jnp.where(softer, lead.share, 1))
     w = _departure(problem, s, start, limits)
     return member, begin(member, w, s.last.iterations, how, limits), how, limits
 
@@ -216,14 +217,13 @@ def _first(problem: Problem, start: Variables, options: Options, guess: Guess | 
 
 
 def _attempt(problem: Problem, stage: Array) -> Attempt:
-    """How to walk at a stage; the only attempt at a monotone problem never gives up."""
+    """How to walk at a stage."""
     return Attempt(
         easing=(stage == EASED).astype(float),
         longest=jnp.array(_longests(problem))[stage],
         follow=(stage == TURN) | (stage == FOLLOW) | (stage == FOLLOW_ON),
         closely=stage != TURN,
         timid=stage == GUESSED,
-        endless=jnp.asarray(problem.monotone),
     )
 
 

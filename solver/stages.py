@@ -59,12 +59,12 @@ def leads(problem: Problem, base: Variables, usable: Bool[Array, ""]) -> tuple[L
     family = jnp.zeros((), int)
     first = Lead(family, stage, share, base, jnp.inf * one, 0 * one, part * one)
     member = first._replace(stage=jnp.asarray(PART), share=part * one)
-    others = (member._replace(family=family + k) for k in range(1, softer(problem) + 1))
+    others = (member._replace(family=family + k) for k in range(1, last_family(problem) + 1))
     return first, *others
 
 
-def softer(problem: Problem) -> int:
-    """Number of the family of larger relaxations, the last one."""
+def last_family(problem: Problem) -> int:
+    """The number of the one that goes through larger relaxations."""
     return len(problem.homotopies)
 
 
