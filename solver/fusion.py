@@ -185,9 +185,9 @@ def _one_kernel(function: Callable, *args: Any) -> Any:
         return function(*args)
     shapes, tree = jax.tree.flatten(shape)
     read = _read(jaxpr.jaxpr)
-    results, _ = jax.lax.optimization_barrier(
-        _marked(partial(_guarded, jaxpr, read), *(leaves[k] for k in read))
-    )
+    # What the compiler knows of an argument it writes into the kernel, which then reads it no more.
+    opaque = jax.lax.optimization_barrier([leaves[k] for k in read])
+    results, _ = jax.lax.optimization_barrier(_marked(partial(_guarded, jaxpr, read), *opaque))
     found = iter(results)
     out = [next(found) if v.size else jnp.zeros(v.shape, v.dtype) for v in shapes]
     return jax.tree.unflatten(tree, out)

@@ -98,24 +98,33 @@ def is_walking(problem: Problem, it: Iterate, how: Attempt, options: Options) ->
     lost = (it.path.reach < LEAST_REACH) | (it.path.share > paths.ASTRAY)
     hopeless |= it.path.active & lost
     searching = (it.iterations < options.max_iterations) & (problem.monotone | ~hopeless)
-    return jnp.where(is_done(it, options), (it.polishing > 0) | _untried(it, how), searching)
+    first = _needs_a_step(it, how, options)
+    return jnp.where(is_done(it, options), (it.polishing > 0) | first, searching)
 
 
-def _untried(it: Iterate, how: Attempt) -> Bool[Array, ""]:
-    """Whether this is a guess before its first step."""
-    return how.timid & (it.iterations == it.begun)
+def _needs_a_step(it: Iterate, how: Attempt, options: Options) -> Bool[Array, ""]:
+    """Whether this is a guess that is to take a step even if it is a solution."""
+    as_it_is = jnp.asarray(options.accept) | (jnp.asarray(options.polish) > 0)
+    return how.timid & (it.iterations == it.begun) & ~as_it_is
 
 
 def _polished(old: Iterate, new: Iterate, how: Attempt, options: Options) -> Iterate:
-    """After convergence: keep a step only if it lowers the error, and count none but the first
-    one from a guess."""
+    """After convergence: keep a step only if it lowers the error, and count none but the one that a
+    guess has to take."""
+    done = is_done(old, options)
     error, lower = old.measures.error, new.measures.error
-    kept = choose(lower < error, new, old)
     enough = (lower >= error) | (lower < POLISHED * options.relaxation)
-    left = jnp.where(enough, 0, old.polishing - 1)
-    counted = jnp.where(_untried(old, how), new.iterations, old.iterations)
-    kept = kept._replace(iterations=counted, polishing=left)
-    return choose(is_done(old, options), kept, new)
+    names = "w", "measures", "short_steps", "easing"  # of a place where an attempt may end
+    kept = {
+        name: choose(done & ~(lower < error), getattr(old, name), getattr(new, name))
+        for name in names
+    }
+    counted = ~done | _needs_a_step(old, how, options)
+    return new._replace(
+        iterations=jnp.where(counted, new.iterations, old.iterations),
+        polishing=jnp.where(done, jnp.where(enough, 0, old.polishing - 1), new.polishing),
+        **kept,
+    )
 
 
 def _advance(problem: Problem, it: Iterate, options: Options) -> Iterate:

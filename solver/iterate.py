@@ -27,9 +27,9 @@ class Options(NamedTuple):
         max_iterations: Newton steps, all attempts together.
         polish: largest number of further Newton steps once both tolerances are met. Each
             squares the error: two or three take it to rounding.
-        accept: whether a guess that meets both tolerances is a solution as it is. Otherwise it
-            takes a step, so that what changes by less than the tolerance still moves, unless
-            that would add nothing (see `is_exact`).
+        accept: whether a guess that meets both tolerances is a solution as it is. Otherwise, if
+            nothing is polished, it takes a step, so that what changes by less than the tolerance
+            still moves, unless that would add nothing (see `is_exact`).
     """
 
     relaxation: Float[Array, ""]
@@ -100,10 +100,10 @@ def is_done(it: Iterate, options: Options) -> Bool[Array, ""]:
     return is_solved(it, options) & (it.easing == 0)
 
 
-def is_exact(it: Iterate, options: Options) -> Bool[Array, ""]:
-    """Whether it solves the problem so well that a further step would add nothing."""
+def is_exact(error: Float[Array, ""], options: Options) -> Bool[Array, ""]:
+    """Whether a point with this error solves the problem so well that a step would add nothing."""
     polished, rough = POLISHED * options.relaxation, EXACT * options.tolerance
-    return it.measures.error < jnp.where(jnp.asarray(options.polish) > 0, polished, rough)
+    return error < jnp.where(jnp.asarray(options.polish) > 0, polished, rough)
 
 
 def is_central(it: Iterate) -> Bool[Array, ""]:

@@ -22,16 +22,15 @@ from jaxtyping import Array, Bool, Float, Int
 from silico_py.solver import dense, kkt
 from silico_py.solver.fusion import fused, one_by_one
 from silico_py.solver.interior_point import Attempt, begin, is_walking, walk
-from silico_py.solver.iterate import Iterate, Options, is_done, is_exact
+from silico_py.solver.iterate import Iterate, Options, is_done, is_exact, measure
 from silico_py.solver.lanes import Rounds, in_lanes
 from silico_py.solver.problem import (
     Problem,
     centred,
     choose,
-    conditions,
+    is_interior,
     mean_product,
     multiples,
-    residual_norm,
 )
 from silico_py.solver.stages import (
     COLD,
@@ -40,15 +39,14 @@ from silico_py.solver.stages import (
     FOLLOW_ON,
     GO_ON,
     GUESSED,
-    LOOK,
     LOOK_ON,
     MANY_NODES,
     TURN,
+    Base,
     Lead,
     following,
     last_family,
     leads,
-    looks,
 )
 from silico_py.solver.status import Status
 from silico_py.solver.vectors import Variables
@@ -120,27 +118,31 @@ def solve(
         return _search(problem.with_data(data), *args)
 
     at_once = None if problem.monotone else in_lanes(_rounds(problem))
-    if guess is not None and guess.variables.flat.ndim > start.flat.ndim:
-        guess = guess._replace(variables=_closest(problem, guess.variables))
+    base = None if guess is None else _looked_at(problem, start, options, guess)
     evaluated = fused_if_small(search, problem, start, at_once)
-    return evaluated(problem.data, start, options, guess)
+    return evaluated(problem.data, start, options, base)
 
 
-def _closest(problem: Problem, points: Variables) -> Variables:
-    """The one that leaves the smallest rows."""
+def _looked_at(problem: Problem, start: Variables, options: Options, guess: Guess) -> Base:
+    """A guess and what it leaves, that with the smallest rows of several."""
+    points, usable = guess
+    if points.flat.ndim == start.flat.ndim:
+        points = jax.tree.map(lambda v: v[None], points)
 
-    def choice(data: tuple, points: Variables) -> Variables:
+    def look(data: tuple, points: Variables, usable: Array, options: Options) -> Base:
         here = problem.with_data(data)
 
-        def left(w: Variables) -> Float[Array, ""]:
-            return residual_norm(here, conditions(here.prepared(w.y), w))
+        def at(w: Variables) -> Base:
+            m = measure(here, w, options)
+            solves = (m.error <= options.tolerance) & is_interior(here, w)
+            return Base(w, m.residual, m.complementarity, solves, usable)
 
-        rows = jax.vmap(left)(points)
-        best = jnp.argmin(jnp.where(jnp.isnan(rows), jnp.inf, rows))
-        return jax.tree.map(lambda v: v[best], points)
+        found = jax.vmap(at)(points)
+        best = jnp.argmin(jnp.where(jnp.isnan(found.residual), jnp.inf, found.residual))
+        return jax.tree.map(lambda v: v[best], found)
 
-    first = jax.tree.map(lambda v: v[0], points)
-    return fused_if_small(choice, problem, first)(problem.data, points)
+    run = fused_if_small(look, problem, start)
+    return run(problem.data, points, usable, options)
 
 
 def fused_if_small(
@@ -153,7 +155,7 @@ def fused_if_small(
 
 
 def _search(
-    problem: Problem, start: Variables, options: Options, guess: Guess | None = None
+    problem: Problem, start: Variables, options: Options, guess: Base | None = None
 ) -> Solution:
     if problem.monotone:
         how = _attempt(problem, jnp.asarray(COLD))
@@ -205,15 +207,19 @@ def _begun(
     return member, begin(member, w, s.last.iterations, how, limits), how, limits
 
 
-def _first(problem: Problem, start: Variables, options: Options, guess: Guess | None) -> _Search:
-    """Before all attempts."""
+def _first(problem: Problem, start: Variables, options: Options, guess: Base | None) -> _Search:
+    """Before all attempts; none is needed where the guess is as good as exact."""
     no, far = jnp.zeros((), bool), jnp.asarray(jnp.inf, start.y.dtype)
-    base, usable = (start, no) if guess is None else (guess.variables, guess.usable)
-    all_leads = leads(problem, base, usable)
+    guess = Base(start, far, far, no, no) if guess is None else guess
+    all_leads = leads(problem, guess)
     how = _attempt(problem, all_leads[0].stage)
     shapes = jax.eval_shape(lambda: begin(problem, start, jnp.zeros((), int), how, options))
-    nothing = jax.tree.map(lambda v: jnp.zeros(v.shape, v.dtype), shapes)
-    return _Search(all_leads, nothing, no, start, far, no, no)
+    last: Iterate = jax.tree.map(lambda v: jnp.zeros(v.shape, v.dtype), shapes)
+    rows, products = guess.residual, guess.complementarity
+    measures = last.measures._replace(residual=rows, complementarity=products)
+    last = last._replace(w=guess.variables, measures=measures)
+    done = guess.usable & guess.solves & is_exact(measures.error, options)
+    return _Search(all_leads, last, done, start, far, no, no)
 
 
 def _attempt(problem: Problem, stage: Array) -> Attempt:
@@ -232,7 +238,7 @@ def _longests(problem: Problem) -> list[int]:
     nodes, cells = len(problem.node_scale), sum(len(group.nodes) for group in problem.groups)
     longests = (FOLLOW_ON + 1) * [max(LONGEST, min(MOST, PER_NODE * nodes))]
     longests[GUESSED] = max(LONGEST_GUESS, min(MOST_GUESS, int(GUESS_PER_CELL * cells)))
-    longests[LOOK] = longests[LOOK_ON] = 0
+    longests[LOOK_ON] = 0
     for stage in (TURN, FOLLOW, FOLLOW_ON):
         longests[stage] = LONGEST_PATH * (2 if nodes >= MANY_NODES else 1)
     return longests
@@ -248,13 +254,14 @@ def _departure(problem: Problem, s: _Search, start: Variables, options: Options)
     turns = lead.stage == TURN
     place, product = choose(turns, (fold, mean_product(problem, fold)), (lead.base, product))
     pushed = centred(problem, place, multiples(problem, product))
-    leaves = turns | (lead.stage == GUESSED) | (lead.stage >= GO_ON)
-    return choose(looks(lead.stage), lead.base, choose(leaves, pushed, start))
+    guessed = lead.stage == GUESSED
+    as_it_is = (lead.stage == LOOK_ON) | guessed & lead.solves
+    leaves = turns | guessed | (lead.stage >= GO_ON)
+    return choose(as_it_is, lead.base, choose(leaves, pushed, start))
 
 
 def _unfinished(s: _Search, options: Options) -> Bool[Array, ""]:
-    accepted = (s.lead.stage == GUESSED) & s.done & (options.accept | is_exact(s.last, options))
-    untried = (s.last.iterations == 0) & (s.lead.stage <= COLD) & ~accepted
+    untried = (s.last.iterations == 0) & (s.lead.stage <= COLD) & ~s.done
     left = s.last.iterations < options.max_iterations
     return s.resumes | untried | s.closing | (left & ~s.done)
 
@@ -262,7 +269,7 @@ def _unfinished(s: _Search, options: Options) -> Bool[Array, ""]:
 def _next(problem: Problem, s: _Search, it: Iterate, options: Options) -> _Search:
     """What follows after the attempt of `s` ended at `it`."""
     whole, done = s.lead.share == 1, is_done(it, options)
-    error = jnp.where(whole & ~looks(s.lead.stage), it.measures.error, jnp.inf)
+    error = jnp.where(whole & (s.lead.stage != LOOK_ON), it.measures.error, jnp.inf)
     best = choose(error < s.error, it.w, s.best)
     lead, *others = following(problem, s.leads, it, done)
     # What ends unsolved, or with another member, is judged by the problem itself.

@@ -26,16 +26,26 @@ from silico_py.solver.iterate import Iterate
 from silico_py.solver.problem import Problem, choose
 from silico_py.solver.vectors import Variables
 
-# The first two need a guess; TURN follows the path from the first fold of COLD; PART solves a
+# The first one needs a guess; TURN follows the path from the first fold of COLD; PART solves a
 # member of a family from the start, the last three look at a member further on and solve it from
 # the solution of the one before.
-LOOK, GUESSED, COLD, TURN, EASED, FOLLOW, PART, LOOK_ON, GO_ON, FOLLOW_ON = range(10)
+GUESSED, COLD, TURN, EASED, FOLLOW, PART, LOOK_ON, GO_ON, FOLLOW_ON = range(9)
 
 FAR_GUESS = 0.5  # residual of a guess that is not worth a step
 MANY_NODES = 3  # so many that the path is followed from a fold
 CLOSE = 1e-2  # error that an attempt has to end with where there are fewer
 FIRST_PART = 0.5  # share of the first member of a family, unless the problem names one
 LEAST_WAY = 1e-5  # between two members: less is where the solutions at hand end
+
+
+class Base(NamedTuple):
+    """A point to set out from, and what it leaves."""
+
+    variables: Variables
+    residual: Float[Array, ""]
+    complementarity: Float[Array, ""]
+    solves: Bool[Array, ""]  # both tolerances are met, inside the cones
+    usable: Bool[Array, ""]
 
 
 class Lead(NamedTuple):
@@ -45,19 +55,21 @@ class Lead(NamedTuple):
     stage: Int[Array, ""]  # of the next attempt
     share: Float[Array, ""]  # of the member that it is to solve
     base: Variables  # the guess, or the solution of the last member solved
-    looked: Float[Array, ""]  # residual of that where it was last looked at
+    solves: Bool[Array, ""]  # whether the guess is a solution
+    looked: Float[Array, ""]  # residual of that at the problem to be solved from it
     solved: Float[Array, ""]  # share of that member, 0 before
     reach: Float[Array, ""]  # from there to the next one
 
 
-def leads(problem: Problem, base: Variables, usable: Bool[Array, ""]) -> tuple[Lead, ...]:
-    """Before all attempts, the present one first; `base` is the guess if it is `usable`."""
+def leads(problem: Problem, guess: Base) -> tuple[Lead, ...]:
+    """Before all attempts, the present one first."""
     cold, part = _without_guess(problem)
-    stage = jnp.where(usable, LOOK, cold)
-    one = jnp.ones((), base.y.dtype)
+    stage = jnp.where(guess.usable & (guess.residual < FAR_GUESS), GUESSED, cold)
+    one = jnp.ones_like(guess.residual)
     share = jnp.where(stage == PART, part, one)
     family = jnp.zeros((), int)
-    first = Lead(family, stage, share, base, jnp.inf * one, 0 * one, part * one)
+    base = guess.variables, guess.solves, guess.residual
+    first = Lead(family, stage, share, *base, solved=0 * one, reach=part * one)
     member = first._replace(stage=jnp.asarray(PART), share=part * one)
     others = (member._replace(family=family + k) for k in range(1, last_family(problem) + 1))
     return first, *others
@@ -66,11 +78,6 @@ def leads(problem: Problem, base: Variables, usable: Bool[Array, ""]) -> tuple[L
 def last_family(problem: Problem) -> int:
     """The number of the one that goes through larger relaxations."""
     return len(problem.homotopies)
-
-
-def looks(stage: Array) -> Bool[Array, ""]:
-    """Whether an attempt only looks at its base."""
-    return (stage == LOOK) | (stage == LOOK_ON)
 
 
 def following(
@@ -107,7 +114,7 @@ def _onwards(problem: Problem, lead: Lead, it: Iterate, done: Array) -> Lead:
         stage=next_stage,
         share=share.astype(lead.share.dtype),
         base=choose(success, it.w, lead.base),
-        looked=jnp.where(looks(stage), it.measures.residual, lead.looked),
+        looked=jnp.where(stage == LOOK_ON, it.measures.residual, lead.looked),
         solved=solved,
         reach=reach,
     )
@@ -125,13 +132,12 @@ def _next_stage(
 ) -> Array:
     """The next stage; `stays` says whether it is one of the same member."""
     stage, (cold, part) = lead.stage, _without_guess(problem)
-    vain = (stage == GUESSED) | (stage == LOOK) & ~(it.measures.residual < FAR_GUESS)
     turns = (len(problem.node_scale) >= MANY_NODES) | (it.measures.error < CLOSE)
     after_cold = jnp.where(turns, TURN, EASED)
     # The path from the start, once: where the first member is as hard.
     to_path = (stage == PART) & ~done & (lead.share == part) & (cold == COLD) & (lead.family == 0)
     return jnp.select(
-        [vain, stage == COLD, stays | (stage <= TURN), to_path, solved > 0],
+        [stage == GUESSED, stage == COLD, stays | (stage <= TURN), to_path, solved > 0],
         [cold, after_cold, stage + 1, FOLLOW, LOOK_ON],
         PART,
     )

@@ -139,6 +139,24 @@ def test_a_step_and_its_derivative_are_those_of_many_kernels(monkeypatch, bodies
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-9)
 
 
+def test_arguments_that_the_compiler_knows_do_not_leave_a_kernel():
+    """Here it finds out that nothing turns a sphere, and jaxlib 0.10.2 aborted over that."""
+    scene, state = sp.scenes.drop("sphere")
+
+    def falls(state):
+        def advance(carry):
+            following, info = sp.step(scene, carry[0], None, None, carry[1])
+            return following, info.guess
+
+        start = state, sp.no_guess(scene, state)
+        return jax.lax.while_loop(lambda c: c[0].position[0, 2] > 0.8, advance, start)[0]
+
+    states = jax.tree.map(lambda v: jnp.stack([v, v]), state)
+    ends = jax.jit(lambda states: jax.lax.map(falls, states))(states)
+    np.testing.assert_array_equal(ends.position[0], ends.position[1])
+    assert 0.75 < ends.position[0, 0, 2] <= 0.8
+
+
 def test_a_batch_of_steps_at_once_is_that_of_its_members(monkeypatch):
     """What a GPU does, of a scene that is no kernel on the CPU; test_lanes.py has one that is."""
     monkeypatch.setenv("SILICO_PY_ONE_KERNEL", "0")

@@ -68,7 +68,9 @@ def test_a_family_that_does_not_lead_on_makes_room_for_the_next(blocked_first, m
 
 def test_where_solutions_end_a_member_beyond_is_next():
     problem, w = folded(3.0), start_at(2.0)
-    lead = stages.leads(problem, w, jnp.asarray(False))[0]
+    no = jnp.asarray(False)
+    far = jnp.asarray(jnp.inf)
+    lead = stages.leads(problem, stages.Base(w, far, far, solves=no, usable=no))[0]
     lead = lead._replace(
         stage=jnp.asarray(stages.FOLLOW_ON),
         solved=jnp.asarray(0.6),
@@ -76,7 +78,7 @@ def test_where_solutions_end_a_member_beyond_is_next():
     )
     measures = SimpleNamespace(residual=jnp.asarray(1.0), error=jnp.asarray(1.0))
     it = SimpleNamespace(w=w, measures=measures)
-    after = stages.following(problem, (lead,), it, jnp.asarray(False))[0]
+    after = stages.following(problem, (lead,), it, no)[0]
     assert int(after.stage) == stages.PART  # from the start again
     assert float(after.share) == pytest.approx(0.8)
 
