@@ -7,6 +7,7 @@ closer, so the search is given all orders to choose from.
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import NamedTuple
 
 import jax
@@ -36,7 +37,8 @@ class Remembered(NamedTuple):
     @property
     def guess(self) -> Guess:
         """What each order says of the next solution."""
-        return Guess(jax.tree.map(lambda v: jnp.cumsum(v, axis=0), self.differences), self.usable)
+        sums = jax.tree.map(lambda v: jnp.stack(list(accumulate(v))), self.differences)
+        return Guess(sums, self.usable)
 
 
 def remember(
@@ -47,13 +49,14 @@ def remember(
 ) -> Remembered:
     """A solution for the contacts of these batches, after `before` for the same contacts."""
     chosen = tuple(None if b.candidates is None else b.candidates.chosen for b in batches)
-    differences = jax.tree.map(_alone, solution)
-    if before is not None:
-        differences = jax.tree.map(
-            lambda alone, said: alone.at[1:].add(jnp.where(before.usable, alone[0] - said[:-1], 0)),
-            differences,
-            before.guess.variables,
-        )
+    if before is None:
+        return Remembered(jax.tree.map(_alone, solution), usable, chosen)
+
+    def missed(value: Array, said: Array) -> Array:
+        others = jnp.where(before.usable, value - said[:-1], 0)
+        return jnp.concatenate([value[None], others])
+
+    differences = jax.tree.map(missed, solution, before.guess.variables)
     return Remembered(differences, usable, chosen)
 
 
