@@ -54,7 +54,7 @@ class CondensedCell(NamedTuple):
     to_v: Float[Array, "v v"]  # exact derivative of (node forces, local rows)
     to_dual: Float[Array, "v dim"]
     slack_to_v: Float[Array, "dim v"]
-    slack_to_dual: Float[Array, "dim dim"]
+    slack_to_dual: Float[Array, "late early"]  # of the rows from the split on, by the duals before
     cone_maps: tuple[tuple[Array, Array], ...]
     dual_map: Float[Array, "dim v"]  # dz = dual_offset - dual_map v, regularised
     slack: Float[Array, " dim"]
@@ -151,8 +151,10 @@ def _whole(problem: Problem, factor: Factor) -> condensed.Factor:
     for group, f in zip(problem.groups, factor.cells, strict=True):
         cone, identity = group.cone, jnp.eye(group.cone.dim, dtype=f.slack.dtype)
         to_v = cone.products(f.dual, f.slack_to_v)
-        to_dual = cone.products(f.dual, f.slack_to_dual) + cone.products(
-            f.slack, jnp.broadcast_to(identity, f.slack_to_dual.shape)
+        late, early = f.slack_to_dual.shape[1:]
+        whole = jnp.pad(f.slack_to_dual, ((0, 0), (early, 0), (0, late)))
+        to_dual = cone.products(f.dual, whole) + cone.products(
+            f.slack, jnp.broadcast_to(identity, whole.shape)
         )
         rows = [jnp.concatenate(pair, axis=-1) for pair in ((f.to_v, f.to_dual), (to_v, to_dual))]
         matrices.append(jnp.concatenate(rows, axis=1))
@@ -220,7 +222,9 @@ def _apply_transposed(problem: Problem, turned: Factor, vector: SystemVector) ->
         v = matmul(f.to_v, rows) + matmul(f.slack_to_v, slack)
         forces, local = _split(group, nodes, v)
         nodes = nodes + forces
-        dual = matmul(f.to_dual, rows) + matmul(f.slack_to_dual, slack)
+        early, late = f.slack_to_dual.shape[1:]
+        induced = matmul(f.slack_to_dual, slack[:, early:])
+        dual = matmul(f.to_dual, rows) + jnp.pad(induced, ((0, 0), (0, late), (0, 0)))
         cells.append(CellVector(local, dual + group.cone.products(f.slack, u.product)))
     return SystemVector(nodes, tuple(cells))
 
@@ -296,8 +300,9 @@ def _condense(
     scaling = cone.scaling(cell.slack, cell.dual, regularization)
     slack_to_v = jnp.concatenate([f_y, f_x], axis=-1)
     dual_map = scaling.apply(slack_to_v)
+    slack_to_dual = f_z[split:, :split]
     if split < cone.dim:
-        induced = matmul(f_z[split:, :split], dual_map[:split])
+        induced = matmul(slack_to_dual, dual_map[:split])
         dual_map = scaling.apply(
             jnp.concatenate([slack_to_v[:split], slack_to_v[split:] - induced])
         )
@@ -305,7 +310,7 @@ def _condense(
         to_v=jnp.block([[g_y, g_x], [h_y, h_x]]),
         to_dual=jnp.concatenate([g_z, h_z]),
         slack_to_v=slack_to_v,
-        slack_to_dual=f_z,
+        slack_to_dual=slack_to_dual,
         cone_maps=scaling.maps,
         dual_map=dual_map,
         slack=cell.slack,
@@ -319,7 +324,7 @@ def _dual_offset(cone: ProductCone, split: int, f: CondensedCell, product: Array
     dual = scaling.divide(product)
     if split == cone.dim:
         return dual
-    induced = matmul(f.slack_to_dual[split:, :split], dual[:split])
+    induced = matmul(f.slack_to_dual, dual[:split])
     return dual - scaling.apply(jnp.concatenate([jnp.zeros_like(dual[:split]), induced]))
 
 
@@ -327,7 +332,7 @@ def _dual_offset_transposed(cone: ProductCone, split: int, f: CondensedCell, dua
     """The transposed map of `_dual_offset`, of a cell transposed before."""
     scaling = Scaling(cone, f.cone_maps).transposed
     if split < cone.dim:
-        induced = matmul(f.slack_to_dual[:split, split:], scaling.apply(dual)[split:])
+        induced = matmul(f.slack_to_dual, scaling.apply(dual)[split:])
         dual = jnp.concatenate([dual[:split] - induced, dual[split:]])
     return scaling.divide(dual)
 
@@ -369,7 +374,9 @@ def _solve_regularized_transposed(
 
 
 def _slack_direction(f: CondensedCell, v: Array, dual: Array) -> Array:
-    return matmul(f.slack_to_v, v) + matmul(f.slack_to_dual, dual)
+    late, early = f.slack_to_dual.shape[1:]
+    induced = matmul(f.slack_to_dual, dual[:, :early])
+    return matmul(f.slack_to_v, v) + jnp.pad(induced, ((0, 0), (early, 0), (0, 0)))
 
 
 def _regularization(dtype: jnp.dtype, product: Float[Array, ""] | None = None) -> Array:
