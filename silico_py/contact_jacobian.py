@@ -46,23 +46,37 @@ class Tangent(NamedTuple):
     spin: Float[Array, "3 3"]
 
 
-class Columns:
-    """Where each quantity stands among the columns of a derivative."""
+class Columns(NamedTuple):
+    """How many columns of a derivative each quantity has, in their order."""
 
-    def __init__(self, c: Contact, of_bodies: bool = False) -> None:
-        sizes = {f"{name}_{side}": 3 for side in "ab"[: c.arity] for name in ("linear", "angular")}
-        self.sizes, self.bodies = sizes, sum(sizes.values())
-        if of_bodies:  # those of local primals and duals are left out
-            return
-        sizes |= {"point": 3, "alpha": 1, "eps_a": c.a.shape.n_aux, "eps_b": c.b.shape.n_aux}
-        sizes |= {"psi": 1}
-        self.primal = sum(sizes.values())
-        sizes |= {"dual_a": c.a.shape.cone.dim, "dual_b": c.b.shape.cone.dim}
-        sizes |= {"gamma": 1, "limit": 1, "beta": 3}
+    sizes: dict[str, int]
+
+    @classmethod
+    def of_bodies(cls, c: Contact) -> Columns:
+        """The coordinates of the bodies alone."""
+        names = "linear", "angular"
+        return cls({f"{name}_{side}": 3 for side in "ab"[: c.arity] for name in names})
+
+    @classmethod
+    def of_primals(cls, c: Contact) -> Columns:
+        """Those and the local primals."""
+        own = {"point": 3, "alpha": 1, "eps_a": c.a.shape.n_aux, "eps_b": c.b.shape.n_aux, "psi": 1}
+        return cls(cls.of_bodies(c).sizes | own)
+
+    @classmethod
+    def of_all(cls, c: Contact) -> Columns:
+        """Those and the duals."""
+        own = {"dual_a": c.a.shape.cone.dim, "dual_b": c.b.shape.cone.dim}
+        return cls(cls.of_primals(c).sizes | own | {"gamma": 1, "limit": 1, "beta": 3})
+
+    @property
+    def total(self) -> int:
+        """Of all quantities."""
+        return sum(self.sizes.values())
 
     def place(self, rows: int, **blocks: Array) -> Matrix:
         """A matrix that is zero but for the named blocks; those without columns are dropped."""
-        start, total = 0, sum(self.sizes.values())
+        start, total = 0, self.total
         out = jnp.zeros((rows, total), next(iter(blocks.values())).dtype)
         for name, size in self.sizes.items():
             if name in blocks and size:
@@ -72,6 +86,18 @@ class Columns:
                 out += jax.lax.pad(block, jnp.zeros((), block.dtype), widths)
             start += size
         return out
+
+
+class Rows(NamedTuple):
+    """Derivatives of the rows of a contact.
+
+    Those of the shapes' slacks are by bodies and primals alone: no dual changes them.
+    """
+
+    nodes: Matrix
+    local: Matrix
+    shapes: Matrix
+    ends: Matrix  # slacks of gap and friction
 
 
 class SideDerivative(NamedTuple):
@@ -99,12 +125,15 @@ def contact_jacobian(
     `easing` takes away what is not monotone: how the friction limit follows the normal
     impulse, and how the direction of the impulse follows the collision duals.
     """
-    columns = Columns(c)
+    bodies, primals, every = Columns.of_bodies(c), Columns.of_primals(c), Columns.of_all(c)
     tangents = [_motion_tangent(v, side) for v, side in zip(y, c.sides, strict=True)]
-    rows = all_derivatives(y, x, z, c, tangents, easing, columns)
-    cuts = (6 * c.arity, 6 * c.arity + x.size)
-    blocks = jnp.split(rows, (columns.bodies, columns.primal), axis=1)
-    return CellJacobian(*zip(*(jnp.split(m, cuts) for m in blocks), strict=True))
+    rows = all_derivatives(y, x, z, c, tangents, easing, every, primals)
+    cuts = bodies.total, primals.total
+    nodes, local, ends = (jnp.split(m, cuts, axis=1) for m in (rows.nodes, rows.local, rows.ends))
+    shapes = jnp.split(rows.shapes, cuts[:1], axis=1)
+    slack = [jnp.concatenate(pair) for pair in zip(shapes, ends, strict=False)]
+    by_duals = jnp.pad(ends[2], ((len(rows.shapes), 0), (0, 0)))
+    return CellJacobian(tuple(nodes), tuple(local), (*slack, by_duals))
 
 
 def pose_derivative(
@@ -112,10 +141,10 @@ def pose_derivative(
 ) -> tuple[Matrix, Matrix, Matrix]:
     """Derivative of `contact_rows` (nodes, local, slack) with respect to the poses before the
     step: position of the centre of mass and rotation vector, world frame, body after body."""
-    columns = Columns(c, of_bodies=True)
+    bodies = Columns.of_bodies(c)
     tangents = [_pose_tangent(v, side) for v, side in zip(y, c.sides, strict=True)]
-    rows = all_derivatives(y, x, z, c, tangents, jnp.zeros((), x.dtype), columns)
-    return tuple(jnp.split(rows, (6 * c.arity, 6 * c.arity + x.size)))
+    rows = all_derivatives(y, x, z, c, tangents, jnp.zeros((), x.dtype), bodies, bodies)
+    return rows.nodes, rows.local, jnp.concatenate([rows.shapes, rows.ends])
 
 
 def _motion_tangent(y: Float[Array, "6"], side: Side) -> Tangent:
@@ -142,11 +171,12 @@ def all_derivatives(
     tangents: list[Tangent],
     easing: Array,
     columns: Columns,
-) -> Matrix:
-    """Every row of a contact (node forces, local, slack) against every column."""
+    primals: Columns,
+) -> Rows:
+    """Every row of a contact against these columns; `primals` are those that are no duals."""
     u = unpack(x, z, c)
     a, b = (
-        _side(name, at, tangent, u, c, columns)
+        _side(name, at, tangent, u, c, columns, primals)
         for name, at, tangent in zip_longest("ab", both_kinematics(y, c), tangents)
     )
     normal, d_normal = (a.normal + b.normal) / 2, (a.d_normal + b.d_normal) / 2
@@ -161,22 +191,24 @@ def all_derivatives(
     ]
     d_friction = matmul(_d_project(normal, project, slip), d_normal) + matmul(project, d_slip)
     head = jnp.eye(2, dtype=x.dtype)
-    return jnp.concatenate(
-        [
-            *wrenches,
-            a.d_normal - b.d_normal,
-            _optimality(c, columns),
-            _limit(u.gamma, normal, d_normal, c.friction * (1 - easing), columns),
-            a.d_slack / c.distance,
-            b.d_slack / c.distance,
-            columns.place(2, alpha=head[:, :1], psi=head[:, 1:] / c.distance),
-            d_friction / c.distance,
-        ]
+    limit = _limit(u.gamma, normal, d_normal, c.friction * (1 - easing), columns)
+    gap = columns.place(2, alpha=head[:, :1], psi=head[:, 1:] / c.distance)
+    return Rows(
+        nodes=jnp.concatenate(wrenches),
+        local=jnp.concatenate([a.d_normal - b.d_normal, _optimality(c, columns), limit]),
+        shapes=jnp.concatenate([a.d_slack, b.d_slack]) / c.distance,
+        ends=jnp.concatenate([gap, d_friction / c.distance]),
     )
 
 
 def _side(
-    name: str, at: Kinematics, tangent: Tangent | None, u: Unknowns, c: Contact, columns: Columns
+    name: str,
+    at: Kinematics,
+    tangent: Tangent | None,
+    u: Unknowns,
+    c: Contact,
+    columns: Columns,
+    primals: Columns,
 ) -> SideDerivative:
     """Normal, arm, velocity and slack of side `name`; N_b = -d alpha / d x_b."""
     sign, dual = (1.0, u.dual_a) if name == "a" else (-1.0, u.dual_b)
@@ -189,11 +221,9 @@ def _side(
     t = tangent or Tangent(0.0, 0.0, eye, eye)
     leaned = matmul(lever, t.turn)
 
-    def place(rows: int, **blocks: Array) -> Matrix:
+    def place(rows: int, among: Columns = columns, **blocks: Array) -> Matrix:
         own = ("linear", "angular", "eps", "dual")
-        return columns.place(
-            rows, **{f"{k}_{name}" if k in own else k: v for k, v in blocks.items()}
-        )
+        return among.place(rows, **{f"{k}_{name}" if k in own else k: v for k, v in blocks.items()})
 
     return SideDerivative(
         normal=normal,
@@ -210,6 +240,7 @@ def _side(
         ),
         d_slack=place(
             len(dual),
+            primals,
             linear=-t.position / c.length * to_point,
             angular=matmul(to_point, leaned) / c.length,
             point=to_point,

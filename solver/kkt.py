@@ -374,7 +374,7 @@ def _solve_regularized_transposed(
 
 
 def _slack_direction(f: CondensedCell, v: Array, dual: Array) -> Array:
-    late, early = f.slack_to_dual.shape[1:]
+    early = f.slack_to_dual.shape[2]
     induced = matmul(f.slack_to_dual, dual[:, :early])
     return matmul(f.slack_to_v, v) + jnp.pad(induced, ((0, 0), (early, 0), (0, 0)))
 
