@@ -161,6 +161,28 @@ class Scaling:
         """L(s + delta z)^-1 L(z) @ matrix."""
         return self._product(1, matrix)
 
+    def split_at(self, row: int) -> tuple[Scaling, Scaling]:
+        """The scalings of the rows before this one, and of those from it on."""
+        before, after = Scaling(ProductCone(), ()), Scaling(ProductCone(), ())
+        for (kind, part), maps in zip(self.cone.slices(), self.maps, strict=True):
+            size, cut = part.stop - part.start, row - part.start
+            if 0 < cut < size and kind != ORTHANT:
+                raise ValueError(f"split: row {row} is inside a second-order cone")
+            if 0 < cut < size:
+                halves = zip(*(jnp.split(m, [cut]) for m in maps), strict=True)
+                first, second = (tuple(half) for half in halves)
+                before = before._with(kind, cut, first)
+                after = after._with(kind, size - cut, second)
+            elif cut > 0:
+                before = before._with(kind, size, maps)
+            else:
+                after = after._with(kind, size, maps)
+        return before, after
+
+    def _with(self, kind: str, size: int, maps: tuple[Array, Array]) -> Scaling:
+        """That of one block more."""
+        return Scaling(ProductCone((*self.cone.blocks, (kind, size))), (*self.maps, maps))
+
     @property
     def transposed(self) -> Scaling:
         """Of the transposed matrices."""
@@ -174,7 +196,7 @@ class Scaling:
             m[which][:, None] * matrix[part] if kind == ORTHANT else matmul(m[which], matrix[part])
             for (kind, part), m in zip(self.cone.slices(), self.maps, strict=True)
         ]
-        return jnp.concatenate(parts)
+        return jnp.concatenate(parts) if parts else matrix[:0]
 
 
 def _soc_product(x: Vector, y: Vector) -> Vector:

@@ -298,21 +298,17 @@ def _condense(
 ) -> CondensedCell:
     (g_y, g_x, g_z), (h_y, h_x, h_z), (f_y, f_x, f_z) = jacobian
     scaling = cone.scaling(cell.slack, cell.dual, regularization)
-    slack_to_v = jnp.concatenate([f_y, f_x], axis=-1)
-    dual_map = scaling.apply(slack_to_v)
-    slack_to_dual = f_z[split:, :split]
-    if split < cone.dim:
-        induced = matmul(slack_to_dual, dual_map[:split])
-        dual_map = scaling.apply(
-            jnp.concatenate([slack_to_v[:split], slack_to_v[split:] - induced])
-        )
+    early, late = scaling.split_at(split)
+    slack_to_v, slack_to_dual = jnp.concatenate([f_y, f_x], axis=-1), f_z[split:, :split]
+    first = early.apply(slack_to_v[:split])
+    second = late.apply(slack_to_v[split:] - matmul(slack_to_dual, first))
     return CondensedCell(
         to_v=jnp.block([[g_y, g_x], [h_y, h_x]]),
         to_dual=jnp.concatenate([g_z, h_z]),
         slack_to_v=slack_to_v,
         slack_to_dual=slack_to_dual,
         cone_maps=scaling.maps,
-        dual_map=dual_map,
+        dual_map=jnp.concatenate([first, second]),
         slack=cell.slack,
         dual=cell.dual,
     )
@@ -321,20 +317,17 @@ def _condense(
 def _dual_offset(cone: ProductCone, split: int, f: CondensedCell, product: Array) -> Array:
     """dz at v = 0, by forward substitution over the split."""
     scaling = Scaling(cone, f.cone_maps)
-    dual = scaling.divide(product)
-    if split == cone.dim:
-        return dual
-    induced = matmul(f.slack_to_dual, dual[:split])
-    return dual - scaling.apply(jnp.concatenate([jnp.zeros_like(dual[:split]), induced]))
+    dual, (_, late) = scaling.divide(product), scaling.split_at(split)
+    induced = late.apply(matmul(f.slack_to_dual, dual[:split]))
+    return jnp.concatenate([dual[:split], dual[split:] - induced])
 
 
 def _dual_offset_transposed(cone: ProductCone, split: int, f: CondensedCell, dual: Array) -> Array:
     """The transposed map of `_dual_offset`, of a cell transposed before."""
     scaling = Scaling(cone, f.cone_maps).transposed
-    if split < cone.dim:
-        induced = matmul(f.slack_to_dual, scaling.apply(dual)[split:])
-        dual = jnp.concatenate([dual[:split] - induced, dual[split:]])
-    return scaling.divide(dual)
+    _, late = scaling.split_at(split)
+    induced = matmul(f.slack_to_dual, late.apply(dual[split:]))
+    return scaling.divide(jnp.concatenate([dual[:split] - induced, dual[split:]]))
 
 
 def _solve_regularized(problem: Problem, factor: Factor, rhs: SystemVector) -> SystemVector:

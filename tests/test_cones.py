@@ -209,3 +209,23 @@ def test_central_pair_has_the_difference_and_the_product(seed, product):
     rounding = 10 * EPS * np.linalg.norm(s) * np.linalg.norm(z)
     np.testing.assert_allclose(CONE.product(s, z), expected, atol=rounding + 1e-12 * product)
     assert CONE.margin(s) > 0 and CONE.margin(z) > 0
+
+
+@pytest.mark.parametrize("row", [0, 1, 2, 5, 6])
+def test_a_scaling_in_two_parts_is_the_whole(row):
+    cone = ProductCone.orthant(2) + ProductCone.second_order(3) + ProductCone.orthant(1)
+    slack, dual = jnp.arange(1.0, 7.0), cone.identity() + 0.1
+    slack = slack.at[2].set(20.0)
+    matrix = jnp.asarray(np.random.default_rng(0).normal(size=(6, 4)))
+    whole = cone.scaling(slack, dual, 1e-6)
+    for name in ("apply", "divide"):
+        rows = (matrix[:row], matrix[row:])
+        parts = [getattr(s, name)(v) for s, v in zip(whole.split_at(row), rows, strict=True)]
+        np.testing.assert_allclose(jnp.concatenate(parts), getattr(whole, name)(matrix), rtol=1e-14)
+
+
+def test_no_second_order_cone_is_cut():
+    cone = ProductCone.orthant(2) + ProductCone.second_order(3)
+    scaling = cone.scaling(cone.identity(), cone.identity(), 0.0)
+    with pytest.raises(ValueError, match="split: row 3"):
+        scaling.split_at(3)
