@@ -32,6 +32,8 @@ from silico_py.solver.dense import matmul
 
 Matrix = Float[Array, "rows columns"]
 
+DUALS = "dual_a", "dual_b", "gamma", "limit", "beta"  # the last columns of a derivative
+
 
 class Tangent(NamedTuple):
     """How a body at the end of the step changes with its coordinates, world frame.
@@ -58,16 +60,16 @@ class Columns(NamedTuple):
         return cls({f"{name}_{side}": 3 for side in "ab"[: c.arity] for name in names})
 
     @classmethod
-    def of_primals(cls, c: Contact) -> Columns:
-        """Those and the local primals."""
-        own = {"point": 3, "alpha": 1, "eps_a": c.a.shape.n_aux, "eps_b": c.b.shape.n_aux, "psi": 1}
-        return cls(cls.of_bodies(c).sizes | own)
-
-    @classmethod
     def of_all(cls, c: Contact) -> Columns:
-        """Those and the duals."""
-        own = {"dual_a": c.a.shape.cone.dim, "dual_b": c.b.shape.cone.dim}
-        return cls(cls.of_primals(c).sizes | own | {"gamma": 1, "limit": 1, "beta": 3})
+        """Those, the local primals and the duals."""
+        own = {"point": 3, "alpha": 1, "eps_a": c.a.shape.n_aux, "eps_b": c.b.shape.n_aux, "psi": 1}
+        duals = (c.a.shape.cone.dim, c.b.shape.cone.dim, 1, 1, 3)
+        return cls(cls.of_bodies(c).sizes | own | dict(zip(DUALS, duals, strict=True)))
+
+    @property
+    def primals(self) -> Columns:
+        """All but the duals."""
+        return Columns({name: size for name, size in self.sizes.items() if name not in DUALS})
 
     @property
     def total(self) -> int:
@@ -125,13 +127,13 @@ def contact_jacobian(
     `easing` takes away what is not monotone: how the friction limit follows the normal
     impulse, and how the direction of the impulse follows the collision duals.
     """
-    bodies, primals, every = Columns.of_bodies(c), Columns.of_primals(c), Columns.of_all(c)
+    columns = Columns.of_all(c)
     tangents = [_motion_tangent(v, side) for v, side in zip(y, c.sides, strict=True)]
-    rows = all_derivatives(y, x, z, c, tangents, easing, every, primals)
-    cuts = bodies.total, primals.total
+    rows = all_derivatives(y, x, z, c, tangents, easing, columns)
+    cuts = Columns.of_bodies(c).total, columns.primals.total
     nodes, local, ends = (jnp.split(m, cuts, axis=1) for m in (rows.nodes, rows.local, rows.ends))
     shapes = jnp.split(rows.shapes, cuts[:1], axis=1)
-    slack = [jnp.concatenate(pair) for pair in zip(shapes, ends, strict=False)]
+    slack = [jnp.concatenate(pair) for pair in zip(shapes, ends[:2], strict=True)]
     by_duals = jnp.pad(ends[2], ((len(rows.shapes), 0), (0, 0)))
     return CellJacobian(tuple(nodes), tuple(local), (*slack, by_duals))
 
@@ -141,9 +143,9 @@ def pose_derivative(
 ) -> tuple[Matrix, Matrix, Matrix]:
     """Derivative of `contact_rows` (nodes, local, slack) with respect to the poses before the
     step: position of the centre of mass and rotation vector, world frame, body after body."""
-    bodies = Columns.of_bodies(c)
+    columns = Columns.of_bodies(c)
     tangents = [_pose_tangent(v, side) for v, side in zip(y, c.sides, strict=True)]
-    rows = all_derivatives(y, x, z, c, tangents, jnp.zeros((), x.dtype), bodies, bodies)
+    rows = all_derivatives(y, x, z, c, tangents, jnp.zeros((), x.dtype), columns)
     return rows.nodes, rows.local, jnp.concatenate([rows.shapes, rows.ends])
 
 
@@ -171,12 +173,11 @@ def all_derivatives(
     tangents: list[Tangent],
     easing: Array,
     columns: Columns,
-    primals: Columns,
 ) -> Rows:
-    """Every row of a contact against these columns; `primals` are those that are no duals."""
+    """Every row of a contact against every column."""
     u = unpack(x, z, c)
     a, b = (
-        _side(name, at, tangent, u, c, columns, primals)
+        _side(name, at, tangent, u, c, columns)
         for name, at, tangent in zip_longest("ab", both_kinematics(y, c), tangents)
     )
     normal, d_normal = (a.normal + b.normal) / 2, (a.d_normal + b.d_normal) / 2
@@ -202,13 +203,7 @@ def all_derivatives(
 
 
 def _side(
-    name: str,
-    at: Kinematics,
-    tangent: Tangent | None,
-    u: Unknowns,
-    c: Contact,
-    columns: Columns,
-    primals: Columns,
+    name: str, at: Kinematics, tangent: Tangent | None, u: Unknowns, c: Contact, columns: Columns
 ) -> SideDerivative:
     """Normal, arm, velocity and slack of side `name`; N_b = -d alpha / d x_b."""
     sign, dual = (1.0, u.dual_a) if name == "a" else (-1.0, u.dual_b)
@@ -240,7 +235,7 @@ def _side(
         ),
         d_slack=place(
             len(dual),
-            primals,
+            columns.primals,
             linear=-t.position / c.length * to_point,
             angular=matmul(to_point, leaned) / c.length,
             point=to_point,

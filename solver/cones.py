@@ -163,25 +163,24 @@ class Scaling:
 
     def split_at(self, row: int) -> tuple[Scaling, Scaling]:
         """The scalings of the rows before this one, and of those from it on."""
-        before, after = Scaling(ProductCone(), ()), Scaling(ProductCone(), ())
-        for (kind, part), maps in zip(self.cone.slices(), self.maps, strict=True):
-            size, cut = part.stop - part.start, row - part.start
-            if 0 < cut < size and kind != ORTHANT:
+        before: list[tuple[str, tuple[Array, Array]]] = []
+        after: list[tuple[str, tuple[Array, Array]]] = []
+        for (kind, part), (first, second) in zip(self.cone.slices(), self.maps, strict=True):
+            if not part.start < row < part.stop:
+                (before if part.stop <= row else after).append((kind, (first, second)))
+                continue
+            if kind != ORTHANT:
                 raise ValueError(f"split: row {row} is inside a second-order cone")
-            if 0 < cut < size:
-                halves = zip(*(jnp.split(m, [cut]) for m in maps), strict=True)
-                first, second = (tuple(half) for half in halves)
-                before = before._with(kind, cut, first)
-                after = after._with(kind, size - cut, second)
-            elif cut > 0:
-                before = before._with(kind, size, maps)
-            else:
-                after = after._with(kind, size, maps)
-        return before, after
+            cut = row - part.start
+            before.append((kind, (first[:cut], second[:cut])))
+            after.append((kind, (first[cut:], second[cut:])))
+        return Scaling._of(before), Scaling._of(after)
 
-    def _with(self, kind: str, size: int, maps: tuple[Array, Array]) -> Scaling:
-        """That of one block more."""
-        return Scaling(ProductCone((*self.cone.blocks, (kind, size))), (*self.maps, maps))
+    @classmethod
+    def _of(cls, parts: list[tuple[str, tuple[Array, Array]]]) -> Scaling:
+        """From the kind and the maps of each block."""
+        cone = ProductCone(tuple((kind, len(maps[0])) for kind, maps in parts))
+        return cls(cone, tuple(maps for _, maps in parts))
 
     @property
     def transposed(self) -> Scaling:

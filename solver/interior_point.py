@@ -114,16 +114,20 @@ def _polished(old: Iterate, new: Iterate, how: Attempt, options: Options) -> Ite
     done = is_done(old, options)
     error, lower = old.measures.error, new.measures.error
     enough = (lower >= error) | (lower < POLISHED * options.relaxation)
-    names = "w", "measures", "short_steps", "easing"  # of a place where an attempt may end
-    kept = {
-        name: choose(done & ~(lower < error), getattr(old, name), getattr(new, name))
-        for name in names
-    }
+    # Where an attempt may end; nothing else is read of one that has converged.
+    w, measures, short_steps, easing = choose(
+        done & ~(lower < error),
+        (old.w, old.measures, old.short_steps, old.easing),
+        (new.w, new.measures, new.short_steps, new.easing),
+    )
     counted = ~done | _needs_a_step(old, how, options)
     return new._replace(
         iterations=jnp.where(counted, new.iterations, old.iterations),
         polishing=jnp.where(done, jnp.where(enough, 0, old.polishing - 1), new.polishing),
-        **kept,
+        w=w,
+        measures=measures,
+        short_steps=short_steps,
+        easing=easing,
     )
 
 

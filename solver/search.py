@@ -129,20 +129,19 @@ def _looked_at(problem: Problem, start: Variables, options: Options, guess: Gues
     if points.flat.ndim == start.flat.ndim:
         points = jax.tree.map(lambda v: v[None], points)
 
-    def look(data: tuple, points: Variables, usable: Array, options: Options) -> Base:
+    def look(data: tuple, points: Variables, options: Options) -> tuple[Variables, Array, Array]:
         here = problem.with_data(data)
 
-        def at(w: Variables) -> Base:
+        def at(w: Variables) -> tuple[Variables, Array, Array]:
             m = measure(here, w, options)
-            solves = (m.error <= options.tolerance) & is_interior(here, w)
-            return Base(w, m.residual, m.complementarity, solves, usable)
+            return w, m.residual, jnp.where(is_interior(here, w), m.complementarity, jnp.inf)
 
         found = jax.vmap(at)(points)
-        best = jnp.argmin(jnp.where(jnp.isnan(found.residual), jnp.inf, found.residual))
+        best = jnp.argmin(jnp.where(jnp.isnan(found[1]), jnp.inf, found[1]))
         return jax.tree.map(lambda v: v[best], found)
 
-    run = fused_if_small(look, problem, start)
-    return run(problem.data, points, usable, options)
+    found = fused_if_small(look, problem, start)(problem.data, points, options)
+    return Base(*found, usable=usable)
 
 
 def fused_if_small(
@@ -210,15 +209,15 @@ def _begun(
 def _first(problem: Problem, start: Variables, options: Options, guess: Base | None) -> _Search:
     """Before all attempts; none is needed where the guess is as good as exact."""
     no, far = jnp.zeros((), bool), jnp.asarray(jnp.inf, start.y.dtype)
-    guess = Base(start, far, far, no, no) if guess is None else guess
+    guess = Base(start, far, far, no) if guess is None else guess
     all_leads = leads(problem, guess)
     how = _attempt(problem, all_leads[0].stage)
     shapes = jax.eval_shape(lambda: begin(problem, start, jnp.zeros((), int), how, options))
     last: Iterate = jax.tree.map(lambda v: jnp.zeros(v.shape, v.dtype), shapes)
-    rows, products = guess.residual, guess.complementarity
+    w, rows, products, usable = guess
     measures = last.measures._replace(residual=rows, complementarity=products)
-    last = last._replace(w=guess.variables, measures=measures)
-    done = guess.usable & guess.solves & is_exact(measures.error, options)
+    last = last._replace(w=w, measures=measures)
+    done = usable & is_done(last, options) & is_exact(measures.error, options)
     return _Search(all_leads, last, done, start, far, no, no)
 
 
@@ -255,7 +254,7 @@ def _departure(problem: Problem, s: _Search, start: Variables, options: Options)
     place, product = choose(turns, (fold, mean_product(problem, fold)), (lead.base, product))
     pushed = centred(problem, place, multiples(problem, product))
     guessed = lead.stage == GUESSED
-    as_it_is = (lead.stage == LOOK_ON) | guessed & lead.solves
+    as_it_is = (lead.stage == LOOK_ON) | guessed & is_done(s.last, options)
     leaves = turns | guessed | (lead.stage >= GO_ON)
     return choose(as_it_is, lead.base, choose(leaves, pushed, start))
 

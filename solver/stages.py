@@ -43,8 +43,7 @@ class Base(NamedTuple):
 
     variables: Variables
     residual: Float[Array, ""]
-    complementarity: Float[Array, ""]
-    solves: Bool[Array, ""]  # both tolerances are met, inside the cones
+    complementarity: Float[Array, ""]  # infinite outside the cones
     usable: Bool[Array, ""]
 
 
@@ -55,7 +54,6 @@ class Lead(NamedTuple):
     stage: Int[Array, ""]  # of the next attempt
     share: Float[Array, ""]  # of the member that it is to solve
     base: Variables  # the guess, or the solution of the last member solved
-    solves: Bool[Array, ""]  # whether the guess is a solution
     looked: Float[Array, ""]  # residual of that at the problem to be solved from it
     solved: Float[Array, ""]  # share of that member, 0 before
     reach: Float[Array, ""]  # from there to the next one
@@ -68,7 +66,7 @@ def leads(problem: Problem, guess: Base) -> tuple[Lead, ...]:
     one = jnp.ones_like(guess.residual)
     share = jnp.where(stage == PART, part, one)
     family = jnp.zeros((), int)
-    base = guess.variables, guess.solves, guess.residual
+    base = guess.variables, guess.residual
     first = Lead(family, stage, share, *base, solved=0 * one, reach=part * one)
     member = first._replace(stage=jnp.asarray(PART), share=part * one)
     others = (member._replace(family=family + k) for k in range(1, last_family(problem) + 1))
