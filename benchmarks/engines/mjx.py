@@ -114,8 +114,8 @@ def stepper(scene: sp.Scene, states: sp.State, steps: int) -> engines.Program:
     return _program(one, source, states)
 
 
-def linearizer(scene: sp.Scene, states: sp.State) -> engines.Program:
-    """One step of each of a batch of states, and its derivative by forward mode.
+def linearizer(scene: sp.Scene, states: sp.State, steps: int) -> engines.Program:
+    """`steps` steps of a batch of states, and the derivative of each by forward mode.
 
     With pyramidal cones: through elliptic ones the derivative is NaN.
     """
@@ -123,15 +123,17 @@ def linearizer(scene: sp.Scene, states: sp.State) -> engines.Program:
     source.opt.cone = mujoco.mjtCone.mjCONE_PYRAMIDAL
 
     def one(model: mjx.Model, data: mjx.Data, qpos: jax.Array, qvel: jax.Array) -> Any:
-        def following(turn: jax.Array, v: jax.Array, ctrl: jax.Array) -> Any:
-            moved = data.replace(qpos=_moved(qpos, turn), qvel=v, ctrl=ctrl)
-            d = mjx.step(model, moved)
-            result = d.qpos, d.qvel
-            return result, result
+        def advance(before: mjx.Data, _: None) -> tuple[mjx.Data, Any]:
+            def following(turn: jax.Array, v: jax.Array, ctrl: jax.Array) -> Any:
+                moved = before.replace(qpos=_moved(before.qpos, turn), qvel=v, ctrl=ctrl)
+                d = mjx.step(model, moved)
+                return (d.qpos, d.qvel), d
 
-        zeros = jnp.zeros(model.nu, qvel.dtype)
-        both = jax.jacfwd(following, argnums=(0, 1, 2), has_aux=True)
-        return both(jnp.zeros_like(qvel), qvel, zeros)
+            by_all = jax.jacfwd(following, argnums=(0, 1, 2), has_aux=True)
+            slopes, after = by_all(jnp.zeros_like(qvel), before.qvel, before.ctrl)
+            return after, slopes
+
+        return jax.lax.scan(advance, data.replace(qpos=qpos, qvel=qvel), length=steps)[1]
 
     return _program(one, source, states)
 

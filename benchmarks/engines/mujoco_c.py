@@ -90,18 +90,20 @@ def stepper(scene: sp.Scene, states: sp.State, steps: int) -> engines.Program:
     return engines.Program(run, lambda: _finite(run()), memory, 0.0)
 
 
-def linearizer(scene: sp.Scene, states: sp.State) -> engines.Program:
-    """A and B at each of a batch of states by forward differences, on all cores."""
+def linearizer(scene: sp.Scene, states: sp.State, steps: int) -> engines.Program:
+    """`steps` steps of a batch of states, A and B of each by forward differences, all cores."""
     model = load_scene(scene, engines.member(states, 0), driven=True)
     starts, n = physics(states), 2 * model.nv
     data = [mujoco.MjData(model) for _ in range(harness.cores())]
-    a, b = np.zeros((len(starts), n, n)), np.zeros((len(starts), n, model.nu))
+    a, b = (np.zeros((len(starts), steps, n, columns)) for columns in (n, model.nu))
 
     def work(thread: int) -> None:
         own = data[thread]
         for k in range(thread, len(starts), len(data)):
             mujoco.mj_setState(model, own, starts[k], PHYSICS)
-            mujoco.mjd_transitionFD(model, own, DIFFERENCE, False, a[k], b[k], None, None)
+            for one, other in zip(a[k], b[k], strict=True):
+                mujoco.mjd_transitionFD(model, own, DIFFERENCE, False, one, other, None, None)
+                mujoco.mj_step(model, own)
 
     pool = ThreadPoolExecutor(len(data))
 

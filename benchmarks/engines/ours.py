@@ -63,13 +63,19 @@ def stepper(scene: sp.Scene, states: sp.State, steps: int) -> engines.Program:
     return _program(one, scene, states)
 
 
-def linearizer(scene: sp.Scene, states: sp.State) -> engines.Program:
-    """One step of each of a batch of states, and its A and B at the same relaxation."""
+def linearizer(scene: sp.Scene, states: sp.State, steps: int) -> engines.Program:
+    """`steps` steps of a batch of states, and A and B of each at the same relaxation."""
+    rho = BATCH_OPTIONS.relaxation
 
     def one(scene: sp.Scene, state: sp.State) -> Any:
-        rho = BATCH_OPTIONS.relaxation
-        *found, info = sp.linearize(scene, state, None, rho, BATCH_OPTIONS, with_step=True)
-        return found, info.converged
+        def advance(before: Any, _: None) -> tuple[Any, Any]:
+            found = sp.linearize(scene, before[0], None, rho, BATCH_OPTIONS, before[1], True)
+            a, b, following, info = found
+            return (following, info.guess), (a, b, info.converged)
+
+        first = state, sp.no_guess(scene, state, BATCH_OPTIONS)
+        *found, converged = jax.lax.scan(advance, first, length=steps)[1]
+        return found, converged.all()
 
     return _program(one, scene, states)
 
