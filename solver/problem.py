@@ -29,6 +29,8 @@ from silico_py.solver.dense import accumulate, outlined
 from silico_py.solver.levels import Links
 from silico_py.solver.vectors import CellConditions, CellVariables, Conditions, Variables
 
+MANY_NODES = 3
+
 
 class CellResidual(NamedTuple):
     """What one cell contributes: forces on its nodes, its own equations, its cone slack."""
@@ -146,6 +148,11 @@ class Problem:
     monotone: bool = False
     homotopies: tuple[Callable[[tuple, Array], tuple], ...] = ()
     first_share: Float[Array, ""] | None = None
+
+    @property
+    def has_many_nodes(self) -> bool:
+        """Whether there are so many that something is always in the way."""
+        return len(self.node_scale) >= MANY_NODES
 
     @property
     def data(self) -> tuple:

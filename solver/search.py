@@ -40,7 +40,6 @@ from silico_py.solver.stages import (
     GO_ON,
     GUESSED,
     LOOK_ON,
-    MANY_NODES,
     TURN,
     Base,
     Lead,
@@ -239,7 +238,7 @@ def _longests(problem: Problem) -> list[int]:
     longests[GUESSED] = max(LONGEST_GUESS, min(MOST_GUESS, int(GUESS_PER_CELL * cells)))
     longests[LOOK_ON] = 0
     for stage in (TURN, FOLLOW, FOLLOW_ON):
-        longests[stage] = LONGEST_PATH * (2 if nodes >= MANY_NODES else 1)
+        longests[stage] = LONGEST_PATH * (2 if problem.has_many_nodes else 1)
     return longests
 
 

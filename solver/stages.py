@@ -32,7 +32,6 @@ from silico_py.solver.vectors import Variables
 GUESSED, COLD, TURN, EASED, FOLLOW, PART, LOOK_ON, GO_ON, FOLLOW_ON = range(9)
 
 FAR_GUESS = 0.5  # residual of a guess that is not worth a step
-MANY_NODES = 3  # so many that the path is followed from a fold
 CLOSE = 1e-2  # error that an attempt has to end with where there are fewer
 FIRST_PART = 0.5  # share of the first member of a family, unless the problem names one
 LEAST_WAY = 1e-5  # between two members: less is where the solutions at hand end
@@ -130,7 +129,7 @@ def _next_stage(
 ) -> Array:
     """The next stage; `stays` says whether it is one of the same member."""
     stage, (cold, part) = lead.stage, _without_guess(problem)
-    turns = (len(problem.node_scale) >= MANY_NODES) | (it.measures.error < CLOSE)
+    turns = problem.has_many_nodes | (it.measures.error < CLOSE)
     after_cold = jnp.where(turns, TURN, EASED)
     # The path from the start, once: where the first member is as hard.
     to_path = (stage == PART) & ~done & (lead.share == part) & (cold == COLD) & (lead.family == 0)

@@ -2,14 +2,17 @@
 
 Far from a solution centring asks the products of all cells to shrink by the same share, each from
 its own mean: one target for all would throw cells with small products off course for the sake of
-one with large ones. Mehrotra's second-order term is that of the whole step, and does more harm than
-good there, for these problems are not monotone.
+one with large ones. Close to a solution it is the other way round. Where cells share a load (two
+faces on one floor) their unknowns depend on the ratios of their products, all the way to the end,
+and a second-order cone leaves the less room to turn the smaller its product is: an iterate that is
+off centre when products are small comes back in hundreds of tiny steps. There all cells share one
+target, and products shrink the less, the more the path curves.
 
-Close to a solution it is the other way round. Where cells share a load (two faces on one floor)
-their unknowns depend on the ratios of their products, all the way to the end, and a second-order
-cone leaves the less room to turn the smaller its product is: an iterate that is off centre when
-products are small comes back in hundreds of tiny steps. There all cells share one target, steps
-are corrected to second order, and products shrink the less, the more the path curves.
+Steps are corrected for what the linearised conditions miss. Of the rows that is what they leave
+where the step ends; of the products it is Mehrotra's term of the whole step, which does more harm
+than good far from a solution, for these problems are not monotone. With many nodes something is
+always in the way, steps are short, and the term pays everywhere; the rows are then not worth their
+evaluation. Nor are they where that needs a memo.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from silico_py.solver.problem import (
     Problem,
     boundary_step,
     choose,
+    conditions,
     excess,
     mean_product,
     product_norm,
@@ -35,7 +39,7 @@ from silico_py.solver.problem import (
 )
 from silico_py.solver.vectors import Conditions, Variables
 
-NEAR = 0.1  # error below which steps are corrected to second order, and directions less exact
+NEAR = 0.1  # error below which products are corrected to second order, and directions less exact
 # Of Newton directions: close to a solution more would not save an iteration, far from it small
 # products would drown in the error of large residuals.
 ACCURACY, ACCURACY_NEAR = 1e-6, 1e-3
@@ -99,7 +103,7 @@ def _newton_step(
     longest = boundary_step(problem, w, step)
 
     def correct() -> tuple[Variables, Float[Array, ""]]:
-        missing = _second_order(problem, c, step)
+        missing = _missing(problem, it, step, jnp.minimum(1, BOUNDARY * longest))
         (more,) = kkt.directions(problem, factor, _accuracy(it), _negative(missing))
         other = jax.tree.map(jnp.add, step, more)
         further = boundary_step(problem, w, other)
@@ -107,7 +111,6 @@ def _newton_step(
         return choose(better, (other, further), (step, longest))
 
     wanted = (BOUNDARY * longest < 1) | (curvature > NEGLIGIBLE)
-    wanted &= it.measures.error < NEAR
     step, longest = jax.lax.cond(wanted, correct, lambda: (step, longest))
     length = jnp.minimum(1, BOUNDARY * longest)
     leaps = (length < 1) & is_central(it)
@@ -131,6 +134,20 @@ def _share(
     affine_share, least = jnp.clip(ratios, 0, 1)
     curved = jnp.where(is_central(it), jnp.minimum(CURVED * curvature, LARGEST_SHARE), 0)
     return jnp.maximum(affine_share**EXPONENT, jnp.maximum(least, curved))
+
+
+def _missing(problem: Problem, it: Iterate, step: Variables, part: Array) -> Conditions:
+    """What the linearised conditions miss of a step of which so much is taken."""
+    before = it.measures.conditions
+    second = _second_order(problem, before, step)
+    if problem.monotone or problem.has_many_nodes:
+        return second
+    rows = jnp.zeros_like(before.rows)
+    if all(group.prepare is None for group in problem.groups):
+        after = conditions(problem, moved(it.w, step, part))
+        rows = after.rows - (1 - part) * before.rows
+    products = jnp.where(it.measures.error < NEAR, second.products, 0)
+    return Conditions(jnp.concatenate([rows, products]), before.layout)
 
 
 def _second_order(problem: Problem, like: Conditions, step: Variables) -> Conditions:
