@@ -29,7 +29,7 @@ from silico_py.solver.dense import accumulate, outlined
 from silico_py.solver.levels import Links
 from silico_py.solver.vectors import CellConditions, CellVariables, Conditions, Variables
 
-MANY_NODES = 3
+MANY_NODES = 3  # so many that something is always in the way
 
 
 class CellResidual(NamedTuple):
@@ -151,7 +151,7 @@ class Problem:
 
     @property
     def has_many_nodes(self) -> bool:
-        """Whether there are so many that something is always in the way."""
+        """Whether steps are short and folds come one after another for their number alone."""
         return len(self.node_scale) >= MANY_NODES
 
     @property
