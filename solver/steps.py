@@ -93,7 +93,7 @@ def _newton_step(
     centring: Variables,
     options: Options,
 ) -> Step:
-    """Towards a lower target, corrected for what is missing where that does not shorten the step."""
+    """Towards a lower target, corrected where that does not shorten the step."""
     w, c, rho = it.w, it.measures.conditions, options.relaxation
     off = product_norm(_second_order(problem, c, affine))
     curvature = off / jnp.maximum(mean_product(problem, w), rho)
