@@ -111,6 +111,7 @@ def _newton_step(
         return choose(better, (other, further), (step, longest))
 
     wanted = (BOUNDARY * longest < 1) | (curvature > NEGLIGIBLE)
+    wanted &= _is_near(it) | _counts_products(problem) | _counts_rows(problem)
     step, longest = jax.lax.cond(wanted, correct, lambda: (step, longest))
     length = jnp.minimum(1, BOUNDARY * longest)
     leaps = (length < 1) & is_central(it)
@@ -140,14 +141,23 @@ def _missing(problem: Problem, it: Iterate, step: Variables, part: Array) -> Con
     """What the linearised conditions miss of a step of which so much is taken."""
     before = it.measures.conditions
     second = _second_order(problem, before, step)
-    if problem.monotone or problem.has_many_nodes:
+    if not _counts_rows(problem):
         return second
-    rows = jnp.zeros_like(before.rows)
-    if all(group.prepare is None for group in problem.groups):
-        after = conditions(problem, moved(it.w, step, part))
-        rows = after.rows - (1 - part) * before.rows
-    products = jnp.where(it.measures.error < NEAR, second.products, 0)
+    after = conditions(problem, moved(it.w, step, part))
+    rows = after.rows - (1 - part) * before.rows
+    products = jnp.where(_is_near(it), second.products, 0)
     return Conditions(jnp.concatenate([rows, products]), before.layout)
+
+
+def _counts_products(problem: Problem) -> bool:
+    """Whether steps far from a solution are corrected for products too."""
+    return problem.monotone or problem.has_many_nodes
+
+
+def _counts_rows(problem: Problem) -> bool:
+    """Whether steps are corrected for rows."""
+    memos = any(group.prepare is not None for group in problem.groups)
+    return not (_counts_products(problem) or memos)
 
 
 def _second_order(problem: Problem, like: Conditions, step: Variables) -> Conditions:
@@ -161,7 +171,12 @@ def _second_order(problem: Problem, like: Conditions, step: Variables) -> Condit
 
 def _accuracy(it: Iterate) -> Float[Array, ""]:
     """Of directions, relative."""
-    return jnp.where(it.measures.error < NEAR, ACCURACY_NEAR, ACCURACY)
+    return jnp.where(_is_near(it), ACCURACY_NEAR, ACCURACY)
+
+
+def _is_near(it: Iterate) -> Bool[Array, ""]:
+    """Whether the iterate is close to a solution."""
+    return it.measures.error < NEAR
 
 
 def _negative(c: Conditions) -> Conditions:

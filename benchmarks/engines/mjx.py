@@ -123,19 +123,22 @@ def linearizer(scene: sp.Scene, states: sp.State, steps: int) -> engines.Program
     source.opt.cone = mujoco.mjtCone.mjCONE_PYRAMIDAL
 
     def one(model: mjx.Model, data: mjx.Data, qpos: jax.Array, qvel: jax.Array) -> Any:
-        def advance(before: mjx.Data, _: None) -> tuple[mjx.Data, Any]:
-            def following(turn: jax.Array, v: jax.Array, ctrl: jax.Array) -> Any:
-                moved = before.replace(qpos=_moved(before.qpos, turn), qvel=v, ctrl=ctrl)
-                d = mjx.step(model, moved)
-                return (d.qpos, d.qvel), d
-
-            by_all = jax.jacfwd(following, argnums=(0, 1, 2), has_aux=True)
-            slopes, after = by_all(jnp.zeros_like(qvel), before.qvel, before.ctrl)
-            return after, slopes
-
-        return jax.lax.scan(advance, data.replace(qpos=qpos, qvel=qvel), length=steps)[1]
+        start = data.replace(qpos=qpos, qvel=qvel)
+        return jax.lax.scan(lambda d, _: _step_and_slopes(model, d), start, length=steps)[1]
 
     return _program(one, source, states)
+
+
+def _step_and_slopes(model: mjx.Model, data: mjx.Data) -> tuple[mjx.Data, Any]:
+    """The data after a step, and the derivatives of qpos and qvel by tangent, qvel and control."""
+
+    def following(turn: jax.Array, v: jax.Array, ctrl: jax.Array) -> Any:
+        after = mjx.step(model, data.replace(qpos=_moved(data.qpos, turn), qvel=v, ctrl=ctrl))
+        return (after.qpos, after.qvel), after
+
+    by_all = jax.jacfwd(following, argnums=(0, 1, 2), has_aux=True)
+    slopes, after = by_all(jnp.zeros_like(data.qvel), data.qvel, data.ctrl)
+    return after, slopes
 
 
 def _moved(qpos: jax.Array, tangent: jax.Array) -> jax.Array:

@@ -101,8 +101,9 @@ def linearizer(scene: sp.Scene, states: sp.State, steps: int) -> engines.Program
         own = data[thread]
         for k in range(thread, len(starts), len(data)):
             mujoco.mj_setState(model, own, starts[k], PHYSICS)
-            for one, other in zip(a[k], b[k], strict=True):
-                mujoco.mjd_transitionFD(model, own, DIFFERENCE, False, one, other, None, None)
+            for by_state, by_control in zip(a[k], b[k], strict=True):
+                slopes = by_state, by_control, None, None
+                mujoco.mjd_transitionFD(model, own, DIFFERENCE, False, *slopes)
                 mujoco.mj_step(model, own)
 
     pool = ThreadPoolExecutor(len(data))

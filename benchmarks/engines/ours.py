@@ -69,8 +69,9 @@ def linearizer(scene: sp.Scene, states: sp.State, steps: int) -> engines.Program
 
     def one(scene: sp.Scene, state: sp.State) -> Any:
         def advance(before: Any, _: None) -> tuple[Any, Any]:
-            found = sp.linearize(scene, before[0], None, rho, BATCH_OPTIONS, before[1], True)
-            a, b, following, info = found
+            here, guess = before
+            how = rho, BATCH_OPTIONS, guess
+            a, b, following, info = sp.linearize(scene, here, None, *how, with_step=True)
             return (following, info.guess), (a, b, info.converged)
 
         first = state, sp.no_guess(scene, state, BATCH_OPTIONS)
