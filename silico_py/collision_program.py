@@ -20,8 +20,9 @@ from silico_py.solver.dense import matmul
 
 SIZE_RATIO = 10.0  # of two shapes up to which both grow alike
 START_ALPHA = 1.1  # smallest scaling of the start
-START_MARGIN = 1.5  # of the start's scaling over the larger gauge
-START_DEPTH = 0.2  # of the start point below a half-space, in lengths of the other shape
+# Of the start's scaling over the larger gauge: of two bounded shapes, of one over a half-space.
+START_MARGIN, START_MARGIN_GROUND = 2.0, 1.2
+START_DEPTH = 0.05  # of the start point below a half-space, in lengths of the other shape
 
 
 class SlackMap(NamedTuple):
@@ -219,7 +220,8 @@ def central_start(a: Piece, b: Piece) -> Start:
     point = _point_between(a, b)
     alpha_a, eps_a = _interior(a, point)
     alpha_b, eps_b = _interior(b, point)
-    alpha = jnp.maximum(START_ALPHA, START_MARGIN * jnp.maximum(alpha_a, alpha_b))
+    margin = START_MARGIN if a.shape.scaled and b.shape.scaled else START_MARGIN_GROUND
+    alpha = jnp.maximum(START_ALPHA, margin * jnp.maximum(alpha_a, alpha_b))
     primal = Primal(point, alpha, eps_a, eps_b)
     slack_a, slack_b = a.slack(point, alpha, eps_a), b.slack(point, alpha, eps_b)
     inverse_a, inverse_b = a.shape.cone.inverse(slack_a), b.shape.cone.inverse(slack_b)

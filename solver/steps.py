@@ -39,14 +39,15 @@ from silico_py.solver.problem import (
 )
 from silico_py.solver.vectors import Conditions, Variables
 
-NEAR = 0.1  # error below which products are corrected to second order, and directions less exact
+NEAR = 0.3  # error below which products are corrected to second order, and directions less exact
 # Of Newton directions: close to a solution more would not save an iteration, far from it small
 # products would drown in the error of large residuals.
 ACCURACY, ACCURACY_NEAR = 1e-6, 1e-3
 BOUNDARY = 0.97  # fraction of the step to the boundary of the cones
-EXPONENT = 3  # of the predicted reduction that sets the centring
+EXPONENT = 2  # of the predicted reduction that sets the centring
+EXPONENT_ALONE = 1  # the same with one node
 # Products that vanish long before the residual leave the iterate stuck to the boundary.
-FLOOR = 0.5  # least centring target at full easing, in residuals
+FLOOR = 0.2  # least centring target at full easing, in residuals
 CURVED = 0.5  # share of products kept where paths curve, in what is off after the affine step
 LARGEST_SHARE = 0.3  # of those kept for that reason
 NEGLIGIBLE = 1e-2  # curvature, in mean products, that a step need not be corrected for
@@ -134,7 +135,8 @@ def _share(
     ratios = jnp.stack([left, floor]) / jnp.where(above > 0, above, jnp.inf)
     affine_share, least = jnp.clip(ratios, 0, 1)
     curved = jnp.where(is_central(it), jnp.minimum(CURVED * curvature, LARGEST_SHARE), 0)
-    return jnp.maximum(affine_share**EXPONENT, jnp.maximum(least, curved))
+    exponent = EXPONENT_ALONE if len(problem.node_scale) == 1 else EXPONENT
+    return jnp.maximum(affine_share**exponent, jnp.maximum(least, curved))
 
 
 def _missing(problem: Problem, it: Iterate, step: Variables, part: Array) -> Conditions:
