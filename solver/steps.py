@@ -44,8 +44,9 @@ NEAR = 0.3  # error below which products are corrected to second order, and dire
 # products would drown in the error of large residuals.
 ACCURACY, ACCURACY_NEAR = 1e-6, 1e-3
 BOUNDARY = 0.97  # fraction of the step to the boundary of the cones
-EXPONENT = 2  # of the predicted reduction that sets the centring
-EXPONENT_ALONE = 1  # the same with one node
+# Of the predicted reduction that sets the centring: of monotone problems, of others with one node,
+# with several.
+EXPONENT_MONOTONE, EXPONENT_ALONE, EXPONENT = 3, 1, 2
 # Products that vanish long before the residual leave the iterate stuck to the boundary.
 FLOOR = 0.2  # least centring target at full easing, in residuals
 CURVED = 0.5  # share of products kept where paths curve, in what is off after the affine step
@@ -135,8 +136,13 @@ def _share(
     ratios = jnp.stack([left, floor]) / jnp.where(above > 0, above, jnp.inf)
     affine_share, least = jnp.clip(ratios, 0, 1)
     curved = jnp.where(is_central(it), jnp.minimum(CURVED * curvature, LARGEST_SHARE), 0)
-    exponent = EXPONENT_ALONE if len(problem.node_scale) == 1 else EXPONENT
-    return jnp.maximum(affine_share**exponent, jnp.maximum(least, curved))
+    return jnp.maximum(affine_share ** _exponent(problem), jnp.maximum(least, curved))
+
+
+def _exponent(problem: Problem) -> int:
+    if problem.monotone:
+        return EXPONENT_MONOTONE
+    return EXPONENT_ALONE if len(problem.node_scale) == 1 else EXPONENT
 
 
 def _missing(problem: Problem, it: Iterate, step: Variables, part: Array) -> Conditions:
