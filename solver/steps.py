@@ -44,9 +44,9 @@ NEAR = 0.3  # error below which products are corrected to second order, and dire
 # products would drown in the error of large residuals.
 ACCURACY, ACCURACY_NEAR = 1e-6, 1e-3
 BOUNDARY = 0.97  # fraction of the step to the boundary of the cones
-# Of the predicted reduction that sets the centring: of monotone problems, of others with one node,
-# with several.
-EXPONENT_MONOTONE, EXPONENT_ALONE, EXPONENT = 3, 1, 2
+# Of the predicted reduction that sets the centring: of monotone problems and those with memos, of
+# others with one node, with several.
+EXPONENT_EAGER, EXPONENT_ALONE, EXPONENT = 3, 1, 2
 # Products that vanish long before the residual leave the iterate stuck to the boundary.
 FLOOR = 0.2  # least centring target at full easing, in residuals
 CURVED = 0.5  # share of products kept where paths curve, in what is off after the affine step
@@ -140,8 +140,8 @@ def _share(
 
 
 def _exponent(problem: Problem) -> int:
-    if problem.monotone:
-        return EXPONENT_MONOTONE
+    if problem.monotone or _has_memos(problem):
+        return EXPONENT_EAGER
     return EXPONENT_ALONE if len(problem.node_scale) == 1 else EXPONENT
 
 
@@ -164,8 +164,11 @@ def _counts_products(problem: Problem) -> bool:
 
 def _counts_rows(problem: Problem) -> bool:
     """Whether steps are corrected for rows."""
-    memos = any(group.prepare is not None for group in problem.groups)
-    return not (_counts_products(problem) or memos)
+    return not (_counts_products(problem) or _has_memos(problem))
+
+
+def _has_memos(problem: Problem) -> bool:
+    return any(group.prepare is not None for group in problem.groups)
 
 
 def _second_order(problem: Problem, like: Conditions, step: Variables) -> Conditions:
