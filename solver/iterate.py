@@ -13,7 +13,7 @@ from silico_py.solver.problem import Problem, conditions, product_norm, remainde
 from silico_py.solver.vectors import Conditions, Variables
 
 PATIENCE = 3  # short steps in a row that are a stall
-CENTRAL = 0.3  # error below which the iterate is kept close to the central path
+CENTRAL = 0.3  # error that is close to a solution: below it iterates are kept to the central path
 EXACT = 1e-2  # error, in tolerances, that leaves nothing to do without polishing
 POLISHED = 1e-8  # error, in relaxations, that polishing is content with
 

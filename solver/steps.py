@@ -39,7 +39,6 @@ from silico_py.solver.problem import (
 )
 from silico_py.solver.vectors import Conditions, Variables
 
-NEAR = 0.3  # error below which products are corrected to second order, and directions less exact
 # Of Newton directions: close to a solution more would not save an iteration, far from it small
 # products would drown in the error of large residuals.
 ACCURACY, ACCURACY_NEAR = 1e-6, 1e-3
@@ -113,7 +112,7 @@ def _newton_step(
         return choose(better, (other, further), (step, longest))
 
     wanted = (BOUNDARY * longest < 1) | (curvature > NEGLIGIBLE)
-    wanted &= _is_near(it) | _counts_products(problem) | _counts_rows(problem)
+    wanted &= is_central(it) | _counts_products(problem) | _counts_rows(problem)
     step, longest = jax.lax.cond(wanted, correct, lambda: (step, longest))
     length = jnp.minimum(1, BOUNDARY * longest)
     leaps = (length < 1) & is_central(it)
@@ -153,7 +152,7 @@ def _missing(problem: Problem, it: Iterate, step: Variables, part: Array) -> Con
         return second
     after = conditions(problem, moved(it.w, step, part))
     rows = after.rows - (1 - part) * before.rows
-    products = jnp.where(_is_near(it), second.products, 0)
+    products = jnp.where(is_central(it), second.products, 0)
     return Conditions(jnp.concatenate([rows, products]), before.layout)
 
 
@@ -182,12 +181,7 @@ def _second_order(problem: Problem, like: Conditions, step: Variables) -> Condit
 
 def _accuracy(it: Iterate) -> Float[Array, ""]:
     """Of directions, relative."""
-    return jnp.where(_is_near(it), ACCURACY_NEAR, ACCURACY)
-
-
-def _is_near(it: Iterate) -> Bool[Array, ""]:
-    """Whether the iterate is close to a solution."""
-    return it.measures.error < NEAR
+    return jnp.where(is_central(it), ACCURACY_NEAR, ACCURACY)
 
 
 def _negative(c: Conditions) -> Conditions:
