@@ -23,7 +23,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from silico_py.solver import kkt
 from silico_py.solver import path as paths
-from silico_py.solver.acceptance import NO_FOLD, accept
+from silico_py.solver.acceptance import accept, is_past_folds
 from silico_py.solver.iterate import POLISHED, Iterate, Measures, Options, is_done, measure
 from silico_py.solver.path import Path, by_mode
 from silico_py.solver.problem import Problem, choose
@@ -91,7 +91,7 @@ def walk(
 
 def is_walking(problem: Problem, it: Iterate, how: Attempt, options: Options) -> Bool[Array, ""]:
     """Whether an attempt goes on; the only one at a monotone problem never gives up."""
-    close = (it.measures.error < NO_FOLD) & ~how.timid
+    close = is_past_folds(it) & ~how.timid
     longest = how.longest * jnp.where(close, LONGER, 1)
     hopeless = it.stalled | (it.iterations - it.begun >= longest)
     hopeless |= how.timid & (it.easing > 0)

@@ -30,6 +30,7 @@ from silico_py.solver.levels import Links
 from silico_py.solver.vectors import CellConditions, CellVariables, Conditions, Variables
 
 MANY_NODES = 3  # so many that something is always in the way
+CROWD = 6  # so many that, where some are disturbed, most are not
 
 
 class CellResidual(NamedTuple):
@@ -153,6 +154,11 @@ class Problem:
     def has_many_nodes(self) -> bool:
         """Whether steps are short and folds come one after another for their number alone."""
         return len(self.node_scale) >= MANY_NODES
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether a guess that is far off may still be right for most of the nodes."""
+        return len(self.node_scale) >= CROWD
 
     @property
     def data(self) -> tuple:

@@ -55,7 +55,7 @@ LONGEST_GUESS = 7  # of one that sets out from a guess
 LONGEST_PATH = 70  # along a path, twice as many with many nodes
 # More where more can happen: so many for each node or, from a guess, each cell, up to a limit.
 PER_NODE, MOST = 5, 120
-GUESS_PER_CELL, MOST_GUESS = 0.5, 20
+GUESS_PER_CELL, MOST_GUESS = 0.5, 35
 GUESS_PRODUCT = 0.03  # of a guess pushed back, in r^2 for a residual r; before a path in r
 ROUND = 2  # steps before a member of a batch makes room for another
 
@@ -132,6 +132,8 @@ def _looked_at(problem: Problem, start: Variables, options: Options, guess: Gues
         here = problem.with_data(data)
 
         def at(w: Variables) -> tuple[Variables, Array, Array]:
+            if problem.is_crowded:  # where pairs s, z that moved on alone contradict each other
+                w = centred(here, w, multiples(here, options.relaxation))
             m = measure(here, w, options)
             return w, m.residual, jnp.where(is_interior(here, w), m.complementarity, jnp.inf)
 

@@ -31,7 +31,8 @@ from silico_py.solver.vectors import Variables
 # the solution of the one before.
 GUESSED, COLD, TURN, EASED, FOLLOW, PART, LOOK_ON, GO_ON, FOLLOW_ON = range(9)
 
-FAR_GUESS = 0.5  # residual of a guess that is not worth a step
+# Residual of a guess that is not worth a step, and of one in a crowd.
+FAR_GUESS, FAR_IN_CROWD = 0.5, 5.0
 CLOSE = 1e-2  # error that an attempt has to end with where there are fewer
 FIRST_PART = 0.5  # share of the first member of a family, unless the problem names one
 LEAST_WAY = 1e-5  # between two members: less is where the solutions at hand end
@@ -61,7 +62,8 @@ class Lead(NamedTuple):
 def leads(problem: Problem, guess: Base) -> tuple[Lead, ...]:
     """Before all attempts, the present one first."""
     cold, part = _without_guess(problem)
-    stage = jnp.where(guess.usable & (guess.residual < FAR_GUESS), GUESSED, cold)
+    far = FAR_IN_CROWD if problem.is_crowded else FAR_GUESS
+    stage = jnp.where(guess.usable & (guess.residual < far), GUESSED, cold)
     one = jnp.ones_like(guess.residual)
     share = jnp.where(stage == PART, part, one)
     family = jnp.zeros((), int)
