@@ -6,7 +6,7 @@ one with large ones. Close to a solution it is the other way round. Where cells 
 faces on one floor) their unknowns depend on the ratios of their products, all the way to the end,
 and a second-order cone leaves the less room to turn the smaller its product is: an iterate that is
 off centre when products are small comes back in hundreds of tiny steps. There all cells share one
-target.
+target, and products shrink the less, the more the path curves.
 
 Steps are corrected for what the linearised conditions miss. Of the rows that is what they leave
 where the step ends; of the products it is Mehrotra's term of the whole step, which does more harm
@@ -48,6 +48,8 @@ BOUNDARY = 0.97  # fraction of the step to the boundary of the cones
 EXPONENT_EAGER, EXPONENT_ALONE, EXPONENT = 3, 1, 2
 # Products that vanish long before the residual leave the iterate stuck to the boundary.
 FLOOR = 0.2  # least centring target at full easing, in residuals
+CURVED = 0.5  # share of products kept where paths curve, in what is off after the affine step
+LARGEST_SHARE = 0.03  # of those kept for that reason
 NEGLIGIBLE = 1e-2  # curvature, in mean products, that a step need not be corrected for
 
 
@@ -96,7 +98,7 @@ def _newton_step(
     w, c, rho = it.w, it.measures.conditions, options.relaxation
     off = product_norm(_second_order(problem, c, affine))
     curvature = off / jnp.maximum(mean_product(problem, w), rho)
-    share = _share(problem, it, affine, rho)
+    share = _share(problem, it, affine, curvature, rho)
     step = leap = moved(affine, centring, share)
     product = rho + share * jnp.maximum(mean_product(problem, w) - rho, 0)
     longest = boundary_step(problem, w, step)
@@ -122,15 +124,18 @@ def _nowhere(w: Variables, like: Array) -> paths.Step:
     return paths.Step(still, zero, zero, still, zero, zero)
 
 
-def _share(problem: Problem, it: Iterate, affine: Variables, rho: Array) -> Float[Array, ""]:
+def _share(
+    problem: Problem, it: Iterate, affine: Variables, curvature: Array, rho: Array
+) -> Float[Array, ""]:
     """How much of its excess over rho each cell is to keep: the less the affine step would leave,
-    the less."""
+    the less, and enough to make up for its curvature."""
     above = mean_product(problem, it.w) - rho
     predicted = moved(it.w, affine, jnp.minimum(1, boundary_step(problem, it.w, affine)))
     left, floor = mean_product(problem, predicted) - rho, FLOOR * it.easing * it.measures.residual
     ratios = jnp.stack([left, floor]) / jnp.where(above > 0, above, jnp.inf)
     affine_share, least = jnp.clip(ratios, 0, 1)
-    return jnp.maximum(affine_share ** _exponent(problem), least)
+    curved = jnp.where(is_central(it), jnp.minimum(CURVED * curvature, LARGEST_SHARE), 0)
+    return jnp.maximum(affine_share ** _exponent(problem), jnp.maximum(least, curved))
 
 
 def _exponent(problem: Problem) -> int:
