@@ -18,7 +18,16 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from silico_py.solver import path as paths
-from silico_py.solver.iterate import PATIENCE, Iterate, Measures, Options, is_solved, measure, moved
+from silico_py.solver.iterate import (
+    PATIENCE,
+    Iterate,
+    Measures,
+    Options,
+    is_past_folds,
+    is_solved,
+    measure,
+    moved,
+)
 from silico_py.solver.path import by_mode
 from silico_py.solver.problem import (
     Problem,
@@ -37,9 +46,6 @@ SHORT_STEP = 0.3  # shorter steps are a fold
 STALLED_STEP = 0.1
 DECAY = 0.5  # of the easing
 LEAST_EASING = 0.05  # below it the problem itself is solved
-# Error that is close to a solution: below it a short step is no fold. With one node, two, or more:
-# each makes the others' steps short.
-NO_FOLD = 1e-4, 1e-2, 1e-1
 
 
 class Trial(NamedTuple):
@@ -90,11 +96,6 @@ def accept(problem: Problem, it: Iterate, step: Step, options: Options) -> Trial
     return jax.lax.while_loop(unfinished, next_one, none)
 
 
-def is_past_folds(it: Iterate) -> Bool[Array, ""]:
-    """Whether the iterate is so close to a solution that there are none in between."""
-    return it.measures.error < NO_FOLD[min(len(it.w.y), len(NO_FOLD)) - 1]
-
-
 def _pays(problem: Problem, it: Iterate, leap: Trial) -> Bool[Array, ""]:
     """Whether a leap leads far, and to a place from which Newton's method gets on."""
     less = leap.measures.error < LEAP * it.measures.error
@@ -125,7 +126,7 @@ def _difficulty(it: Iterate, length: Array, options: Options) -> tuple[Array, Ar
     """What a step of this length makes of easing and short steps."""
     walking = ~it.path.active
     short = jnp.where((length < STALLED_STEP) & walking, it.short_steps + 1, 0)
-    # Close to a solution short steps are no fold, and easing would lead away from it.
+    # Past all folds easing would lead away from the solution.
     fold = (length < SHORT_STEP) & (~is_past_folds(it) | (it.easing > 0)) & walking
     easing = jnp.where(fold, 1, DECAY * it.easing)
     last = it.iterations + 1 >= options.max_iterations  # which is judged by the problem itself

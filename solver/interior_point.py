@@ -23,8 +23,16 @@ from jaxtyping import Array, Bool, Float, Int
 
 from silico_py.solver import kkt
 from silico_py.solver import path as paths
-from silico_py.solver.acceptance import accept, is_past_folds
-from silico_py.solver.iterate import POLISHED, Iterate, Measures, Options, is_done, measure
+from silico_py.solver.acceptance import accept
+from silico_py.solver.iterate import (
+    POLISHED,
+    Iterate,
+    Measures,
+    Options,
+    is_done,
+    is_past_folds,
+    measure,
+)
 from silico_py.solver.path import Path, by_mode
 from silico_py.solver.problem import Problem, choose
 from silico_py.solver.steps import BOUNDARY, next_step

@@ -13,7 +13,10 @@ from silico_py.solver.problem import Problem, conditions, product_norm, remainde
 from silico_py.solver.vectors import Conditions, Variables
 
 PATIENCE = 3  # short steps in a row that are a stall
-CENTRAL = 0.3  # error that is close to a solution: below it iterates are kept to the central path
+# Errors that are close to a solution. Below the first iterates are kept to the central path, below
+# the others a short step is no fold: with one node, two, or more, each of which shortens the steps.
+CENTRAL = 0.3
+NO_FOLD = 1e-4, 1e-2, 1e-1
 EXACT = 1e-2  # error, in tolerances, that leaves nothing to do without polishing
 POLISHED = 1e-8  # error, in relaxations, that polishing is content with
 
@@ -109,6 +112,11 @@ def is_exact(error: Float[Array, ""], options: Options) -> Bool[Array, ""]:
 def is_central(it: Iterate) -> Bool[Array, ""]:
     """Whether the iterate is to stay close to the central path."""
     return it.measures.error < CENTRAL
+
+
+def is_past_folds(it: Iterate) -> Bool[Array, ""]:
+    """Whether the iterate is so close to a solution that there are none in between."""
+    return it.measures.error < NO_FOLD[min(len(it.w.y), len(NO_FOLD)) - 1]
 
 
 def moved(w: Variables, direction: Variables, length: Float[Array, ""]) -> Variables:
