@@ -123,26 +123,37 @@ def solve(
 
 
 def _looked_at(problem: Problem, start: Variables, options: Options, guess: Guess) -> Base:
-    """A guess and what it leaves, that with the smallest rows of several."""
+    """A guess and what it leaves: of several that with the smallest rows."""
     points, usable = guess
     if points.flat.ndim == start.flat.ndim:
         points = jax.tree.map(lambda v: v[None], points)
 
-    def look(data: tuple, points: Variables, options: Options) -> tuple[Variables, Array, Array]:
-        here = problem.with_data(data)
+    def look(data: tuple, guess: Guess, options: Options) -> Base:
+        here, points = problem.with_data(data), guess.variables
+        if not problem.is_crowded:
+            return _smallest(here, guess, options)
+        # Pairs s, z that moved on alone contradict each other; at rest they have not moved.
+        last = _seen(here, jax.tree.map(lambda v: v[0], points), guess.usable, options)
+        products = multiples(here, options.relaxation)
+        others = guess._replace(variables=jax.vmap(lambda w: centred(here, w, products))(points))
+        rest = is_exact(jnp.maximum(last.residual, last.complementarity), options)
+        return jax.lax.cond(rest, lambda: last, lambda: _smallest(here, others, options))
 
-        def at(w: Variables) -> tuple[Variables, Array, Array]:
-            if problem.is_crowded:  # where pairs s, z that moved on alone contradict each other
-                w = centred(here, w, multiples(here, options.relaxation))
-            m = measure(here, w, options)
-            return w, m.residual, jnp.where(is_interior(here, w), m.complementarity, jnp.inf)
+    evaluated = fused_if_small(look, problem, start)
+    return evaluated(problem.data, Guess(points, usable), options)
 
-        found = jax.vmap(at)(points)
-        best = jnp.argmin(jnp.where(jnp.isnan(found[1]), jnp.inf, found[1]))
-        return jax.tree.map(lambda v: v[best], found)
 
-    found = fused_if_small(look, problem, start)(problem.data, points, options)
-    return Base(*found, usable=usable)
+def _smallest(problem: Problem, guess: Guess, options: Options) -> Base:
+    """The point with the smallest rows."""
+    seen = jax.vmap(lambda w: _seen(problem, w, guess.usable, options))(guess.variables)
+    best = jnp.argmin(jnp.where(jnp.isnan(seen.residual), jnp.inf, seen.residual))
+    return jax.tree.map(lambda v: v[best], seen)
+
+
+def _seen(problem: Problem, w: Variables, usable: Array, options: Options) -> Base:
+    m = measure(problem, w, options)
+    products = jnp.where(is_interior(problem, w), m.complementarity, jnp.inf)
+    return Base(w, m.residual, products, usable)
 
 
 def fused_if_small(
