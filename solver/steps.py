@@ -109,6 +109,7 @@ def _newton_step(
         other = jax.tree.map(jnp.add, step, more)
         further = boundary_step(problem, w, other)
         better = (further > longest) | (BOUNDARY * further >= 1)
+        better &= _leaves_little(problem, it, other, missing)
         return choose(better, (other, further), (step, longest))
 
     wanted = (BOUNDARY * longest < 1) | (curvature > NEGLIGIBLE)
@@ -154,6 +155,19 @@ def _missing(problem: Problem, it: Iterate, step: Variables, part: Array) -> Con
     rows = after.rows - (1 - part) * before.rows
     products = jnp.where(is_central(it), second.products, 0)
     return Conditions(jnp.concatenate([rows, products]), before.layout)
+
+
+def _leaves_little(
+    problem: Problem, it: Iterate, step: Variables, corrected: Conditions
+) -> Bool[Array, ""]:
+    """Whether a step leaves no more of the products than was corrected, or than is wrong now.
+
+    A pair that carries nothing may be so far off balance that correcting it explodes.
+    """
+    left = _second_order(problem, corrected, step).products - corrected.products
+    before = product_norm(corrected)  # zero where products are not corrected
+    most = jnp.maximum(before, it.measures.error)
+    return (before == 0) | (jnp.max(jnp.abs(left), initial=0) <= most)
 
 
 def _counts_products(problem: Problem) -> bool:
