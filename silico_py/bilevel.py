@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from silico_py import friction, rotation
+from silico_py import friction
 from silico_py.collision import WARM_RELAXATION, Located, locate, optimum, solve_collision
 from silico_py.collision_program import Warm, without_excess
 from silico_py.contact import (
@@ -26,6 +26,7 @@ from silico_py.contact import (
     both_kinematics,
     current,
     exchange,
+    posed,
 )
 from silico_py.primitives import ConvexShape
 from silico_py.solver import CellJacobian, CellResidual, CellVariables, ProductCone
@@ -102,14 +103,7 @@ def pose_derivative(
     c, located = prepared
 
     def moved(change: Float[Array, "arity 6"]) -> tuple[Array, Array, Array]:
-        sides = []
-        for side, part in zip(c.sides, change, strict=True):
-            turned = rotation.multiply(rotation.cayley(part[3:]), side.motion.orientation)
-            position = side.motion.position + part[:3]
-            motion = side.motion._replace(position=position, orientation=turned)
-            sides.append(side._replace(motion=motion))
-        placed = c._replace(**dict(zip("ab", sides, strict=False)))
-        rows = contact_rows(y, x, z, (placed, located))
+        rows = contact_rows(y, x, z, (posed(c, change), located))
         return rows.nodes.ravel(), rows.local, rows.slack
 
     blocks = jax.jacfwd(moved)(jnp.zeros_like(y))

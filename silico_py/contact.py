@@ -128,7 +128,9 @@ class Formulation:
         rows: `(y, x, z, contact) -> CellResidual`.
         jacobian: `(y, x, z, contact, easing) -> CellJacobian`, see `CellGroup`.
         pose_derivative: of (nodes, local, slack) by position [m] and rotation vector (world)
-            of each body before the step.
+            of each body before the step, parameters of the contact held.
+        unit_derivative: of the same rows in one, through `Contact.distance`, if that follows the
+            poses; zero where it is 1.
         start: the contact with its origin, and its variables at the start.
         touch: `(y, x, z, contact) -> Touch`.
         prepare, fusible: see `CellGroup`.
@@ -140,6 +142,7 @@ class Formulation:
     pose_derivative: Callable[[Array, Array, Array, Contact], tuple[Array, Array, Array]]
     start: Callable[[Contact], tuple[Contact, CellVariables]]
     touch: Callable[[Array, Array, Array, Contact], Touch]
+    unit_derivative: Callable[[Array, Array, Array, Contact], Array] | None = None
     prepare: Callable[[Array, Contact], Any] | None = None
     fusible: bool = True
 
@@ -194,6 +197,17 @@ def _wrench(impulse: Float[Array, "3"], arm: Float[Array, "3"]) -> Float[Array, 
 def ease(c: Contact, easing: Float[Array, ""]) -> Contact:
     """The contact with less friction: sticking contacts near the limit fold the path."""
     return c._replace(friction=(1 - EASED_FRICTION * easing) * c.friction)
+
+
+def posed(c: Contact, change: Float[Array, "arity 6"]) -> Contact:
+    """With other poses before the step: moved, and turned by a rotation vector, in the world."""
+    sides = []
+    for side, part in zip(c.sides, change, strict=True):
+        turned = rotation.multiply(rotation.cayley(part[3:]), side.motion.orientation)
+        position = side.motion.position + part[:3]
+        motion = side.motion._replace(position=position, orientation=turned)
+        sides.append(side._replace(motion=motion))
+    return c._replace(**dict(zip("ab", sides, strict=False)))
 
 
 def current(side: Side) -> Piece:

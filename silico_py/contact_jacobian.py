@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from silico_py import rotation
-from silico_py.contact import Contact, Formulation, Kinematics, Side, both_kinematics
+from silico_py.contact import Contact, Formulation, Kinematics, Side, both_kinematics, posed
 from silico_py.friction import squared_norm
 from silico_py.integrator import next_pose
 from silico_py.rotation import skew
@@ -147,6 +147,22 @@ def pose_derivative(
     tangents = [_pose_tangent(v, side) for v, side in zip(y, c.sides, strict=True)]
     rows = all_derivatives(y, x, z, c, tangents, jnp.zeros((), x.dtype), columns)
     return rows.nodes, rows.local, jnp.concatenate([rows.shapes, rows.ends])
+
+
+def unit_derivative(
+    y: Float[Array, "arity 6"], x: Float[Array, " nx"], z: Float[Array, " dim"], c: Contact
+) -> Matrix:
+    """What `pose_derivative` leaves out: the unit of a distant pair follows the poses."""
+
+    def distance(change: Float[Array, "arity 6"]) -> Float[Array, ""]:
+        return start_contact(posed(c, change))[0].distance
+
+    def rows(distance: Float[Array, ""]) -> Float[Array, " rows"]:
+        part = contact_rows(y, x, z, c._replace(distance=distance))
+        return jnp.concatenate([part.nodes.reshape(-1), part.local, part.slack])
+
+    _, change = jax.jvp(rows, (c.distance,), (jnp.ones_like(c.distance),))
+    return jnp.outer(change, jax.jacfwd(distance)(jnp.zeros_like(y)))
 
 
 def _motion_tangent(y: Float[Array, "6"], side: Side) -> Tangent:
@@ -292,5 +308,11 @@ def _limit(
 
 
 SINGLE_LEVEL = Formulation(
-    contact_cone, contact_rows, contact_jacobian, pose_derivative, start_contact, touch
+    contact_cone,
+    contact_rows,
+    contact_jacobian,
+    pose_derivative,
+    start_contact,
+    touch,
+    unit_derivative,
 )

@@ -21,7 +21,7 @@ from silico_py.compilation import jitted
 from silico_py.contact import Contact, Formulation, lighter
 from silico_py.integrator import Motion
 from silico_py.options import SolverOptions
-from silico_py.scene import Scene, State
+from silico_py.scene import Scene, State, check_state
 from silico_py.simulate import (
     arms,
     assembled,
@@ -76,10 +76,12 @@ def linearize(
         With `with_step` also the next state and its `Info`, as of `step`.
 
     Raises:
-        ValueError: for a control of the wrong shape, or a smoothing that is not positive or
-            below what the state's precision carries.
+        ValueError: for a state that does not fit the scene or whose quaternions are not unit
+            ones, a control of the wrong shape, or a smoothing that is not positive or below what
+            the state's precision carries.
     """
     options = options or SolverOptions()
+    check_state(scene, state)
     relaxations = _checked(smoothing, state.position.dtype)
     control = checked_control(scene, state, control)
     found = _linearize(scene, state, control, relaxations, options, guess, with_step)
@@ -245,12 +247,24 @@ def _by_inputs(
     for group, cell, weights in zip(problem.groups, w.cells, cells, strict=True):
         at = (group.gather(w.y), cell.x, cell.dual, group.inputs)
         rows = jnp.concatenate(jax.vmap(formulation.pose_derivative)(*at), axis=1)
+        rows = _with_units(formulation, rows, *at)
         part = matmul(transposed(weights), rows).reshape(len(rows), size, -1, 6).swapaxes(1, 2)
         by_pose += accumulate(part.reshape(-1, size, 6), group.nodes.reshape(-1), n)
         if group.graph is not None:
             total += _by_fading(group, w.y, cell, weights, bodies)
     poses = jax.vmap(Inputs.pose_derivative)(bodies)
     return -(total + matmul(by_pose, poses)).swapaxes(0, 1)
+
+
+def _with_units(
+    formulation: Formulation, rows: Float[Array, "contacts rows poses"], *at: Any
+) -> Float[Array, "contacts rows poses"]:
+    """Derivatives of rows by poses with what the units of distant pairs add."""
+    if formulation.unit_derivative is None:
+        return rows
+    through = jax.vmap(formulation.unit_derivative)
+    distant = jnp.any(at[-1].distance > 1)
+    return jax.lax.cond(distant, lambda: rows + through(*at), lambda: rows)
 
 
 def _by_fading(

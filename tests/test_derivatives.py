@@ -83,6 +83,19 @@ def test_linearize_of_two_bodies():
         assert worst_column(b, expected[1]) < limit
 
 
+@pytest.mark.parametrize("half_extents", [(0.3, 0.2, 0.002), (0.01, 0.01, 0.5)])
+def test_linearize_of_thin_bodies_that_start_many_sizes_away(half_extents):
+    body = sp.Body("thin", sp.Box(half_extents=half_extents), mass=1.0)
+    floor = sp.HalfSpace(normal=(0, 0, 1), offset=0.0)
+    scene = sp.Scene([body], [floor], timestep=0.02)
+    turn = sp.rotation.normalize(jnp.array([[1.0, 0.05 if half_extents[2] < 0.1 else 0.9, 0, 0]]))
+    state = scene.state([[0, 0, 20 * min(half_extents)]], turn, [[0.3, 0, -0.5]], [[0.1, 0.2, 0]])
+    distance = assembled(scene, state, 1e-3)[0].groups[0].data.distance
+    assert distance > 1  # it is in units of its own
+    found, expected = derivative(scene, state, 1e-3), differenced(scene, state, 1e-3)
+    assert max(map(worst_column, found, expected)) < LIMITS[1e-3]
+
+
 @pytest.mark.parametrize("name", ["padded_polytope", "minkowski_sum", "two bodies"])
 def test_hand_derived_blocks_agree_with_forward_mode(name):
     scene, state = sp.scenes.collision() if name == "two bodies" else sp.scenes.drop(name)
