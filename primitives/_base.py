@@ -76,7 +76,14 @@ def pytree(cls: T) -> T:
         return shape
 
     jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
+    if cls.__repr__ is object.__repr__:
+        type.__setattr__(cls, "__repr__", _fields_shown)
     return cls
+
+
+def _fields_shown(self: Any) -> str:
+    values = (f"{f.name}={getattr(self, f.name)!r}" for f in dataclasses.fields(self))
+    return f"{type(self).__name__}({', '.join(values)})"
 
 
 # A primitive is such a class; the name says which.

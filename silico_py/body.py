@@ -15,6 +15,7 @@ from silico_py.primitives import Bundle, ConvexShape, MassProperties, Shape, pyt
 from silico_py.validation import number, vector
 
 IDENTITY = (1.0, 0.0, 0.0, 0.0)
+FLAT = 1e-4  # by which the moment about the normal of a flat body may exceed the sum of the others
 
 
 @pytree
@@ -39,8 +40,8 @@ class Body:
 
     Raises:
         ValueError: for a mass that is not positive, an inertia that is not symmetric positive
-            definite, a negative stiffness, no shapes, or a half-space (which belongs in the
-            environment).
+            definite or has a moment above the sum of the others, a negative stiffness, no shapes,
+            or a half-space (which belongs in the environment).
     """
 
     geometry: Bundle
@@ -114,10 +115,17 @@ def _inertia(value: Any) -> Float[Array, "3 3"]:
     inertia = vector("inertia", value, 3, 3)
     if not isinstance(inertia, jax.core.Tracer):
         known = np.asarray(inertia)
-        if not np.allclose(known, known.T, rtol=1e-6, atol=1e-12 * np.abs(known).max()):
+        rounding = max(1e-9, 100 * float(np.finfo(known.dtype).eps)) * np.abs(known).max()
+        if not np.allclose(known, known.T, rtol=0, atol=rounding):
             raise ValueError("inertia: must be symmetric")
-        if np.linalg.eigvalsh(known).min() <= 0:
+        first, second, third = np.linalg.eigvalsh(known)
+        if first <= 0:
             raise ValueError("inertia: must be positive definite")
+        if third > (1 + FLAT) * (first + second):
+            raise ValueError(
+                "inertia: belongs to no body, its largest principal moment "
+                f"({third:g}) exceeds the sum of the others ({first + second:g})"
+            )
     return jnp.asarray(inertia)
 
 

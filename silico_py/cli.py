@@ -162,7 +162,7 @@ def study(
 def plan(
     task: Annotated[Literal["grasp"], typer.Argument(help="What to plan.")] = "grasp",
     *,
-    goal: Annotated[tuple[float, float, float], typer.Option(help="Pose x, y [m], yaw [rad].")] = (
+    goal: Annotated[tuple[float, float, float], typer.Option(help="x, y in m, yaw in rad.")] = (
         0.15,
         0.1,
         1.5707963,

@@ -23,6 +23,7 @@ from silico_py.collision_program import (
     central_start,
     conditions,
     pair_length,
+    unit_normal,
 )
 from silico_py.compilation import jitted
 from silico_py.primitives import ConvexShape
@@ -41,8 +42,9 @@ from silico_py.solver import (
     solve,
 )
 from silico_py.solver.dense import outlined
-from silico_py.validation import quaternions, vector
+from silico_py.validation import number, quaternions, vector
 
+RELAXATIONS = {"float32": 1e-5, "float64": 1e-11}  # what each precision carries
 POLISH = 3  # Newton steps, at most, from the tolerance to rounding
 # A warm start is a point well inside: from the solution at 1e-2 the program of a pose 0.01 s
 # later takes 4 steps instead of 6, from that at 1e-4 often more than 20.
@@ -192,7 +194,8 @@ class Collision(NamedTuple):
         alpha: smallest scaling of both shapes at which they share a point: below 1 they
             overlap, above 1 they are apart.
         point: the shared point, world [m].
-        normal: unit vector from b to a.
+        normal: unit vector from b to a; zero where no direction parts them more than another, as of
+            concentric balls.
         converged: whether the program was solved to its tolerance.
     """
 
@@ -207,7 +210,7 @@ def collide(
     pose_a: tuple[Any, Any],
     shape_b: ConvexShape,
     pose_b: tuple[Any, Any],
-    relaxation: float = 1e-11,
+    relaxation: float | Array | None = None,
     max_iterations: int = 50,
 ) -> Collision:
     """Solve the collision program of two convex shapes at given poses.
@@ -215,24 +218,36 @@ def collide(
     Args:
         shape_a, shape_b: convex primitives; at most one half-space.
         pose_a, pose_b: (position (3,) [m], orientation (4,) unit quaternion wxyz).
-        relaxation: rho; alpha lies above the exact one by rho for each active cone row.
+        relaxation: rho; alpha lies above the exact one by rho for each active cone row. 1e-11 in
+            double precision unless given, 1e-5 in single.
         max_iterations: Newton steps.
 
+    Returns:
+        A `Collision`.
+
     Raises:
-        ValueError: for malformed poses, or two half-spaces.
+        ValueError: for malformed poses, what is no convex primitive, two half-spaces, or options
+            that are not positive.
     """
+    for name, shape in (("shape_a", shape_a), ("shape_b", shape_b)):
+        if not isinstance(shape, ConvexShape):
+            kind = type(shape).__name__
+            raise ValueError(f"{name}: expected a convex primitive, got {kind}")
     if not (shape_a.scaled or shape_b.scaled):
         raise ValueError("shape_b: two half-spaces have no collision program")
     a, b = _place("pose_a", shape_a, pose_a), _place("pose_b", shape_b, pose_b)
-    return _collide(a, b, relaxation, max_iterations)
+    if relaxation is None:
+        relaxation = RELAXATIONS[jnp.result_type(a.center, b.center).name]
+    if max_iterations < 1:
+        raise ValueError(f"max_iterations: must be at least 1, got {max_iterations}")
+    return _collide(a, b, number("relaxation", relaxation, positive=True), max_iterations)
 
 
 @partial(jitted, static_argnames="max_iterations")
-def _collide(a: Piece, b: Piece, relaxation: float, max_iterations: int) -> Collision:
+def _collide(a: Piece, b: Piece, relaxation: Array, max_iterations: int) -> Collision:
     length = pair_length(a.shape, b.shape)
     found = solve_collision(a, b, length, relaxation, max_iterations)
-    normal = found.normal / jnp.linalg.norm(found.normal)
-    return Collision(found.value, found.point, normal, found.converged)
+    return Collision(found.value, found.point, unit_normal(found.normal), found.converged)
 
 
 def _place(name: str, shape: ConvexShape, pose: tuple[Any, Any]) -> Piece:

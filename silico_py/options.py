@@ -6,6 +6,7 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 from silico_py import bilevel
@@ -65,14 +66,19 @@ class SolverOptions:
     def __post_init__(self) -> None:
         for name in RELAXATIONS:
             value = getattr(self, name)
-            if value is not None and not _traced(value) and not value > 0:
-                raise ValueError(f"{name}: must be positive, got {value}")
-        if self.max_iterations < 1:
-            raise ValueError(f"max_iterations: must be at least 1, got {self.max_iterations}")
-        if self.polish < 0:
-            raise ValueError(f"polish: must not be negative, got {self.polish}")
+            optional = name == "gradient_relaxation" and value is None
+            if not (optional or _traced(value) or _is_positive(value)):
+                raise ValueError(f"{name}: must be a positive number, got {value!r}")
+        if not _is_count(self.max_iterations) or self.max_iterations < 1:
+            raise ValueError(
+                f"max_iterations: must be an int, at least 1, got {self.max_iterations!r}"
+            )
+        if not _is_count(self.polish) or self.polish < 0:
+            raise ValueError(f"polish: must be an int, not negative, got {self.polish!r}")
+        if not isinstance(self.warm_start, (bool, np.bool_)):
+            raise ValueError(f"warm_start: must be True or False, got {self.warm_start!r}")
         limits = self.contact_limits
-        known = all(most is None or (isinstance(most, int) and most > 0) for most in limits)
+        known = all(most is None or (_is_count(most) and most > 0) for most in limits)
         if not known or len(limits) != 2:
             raise ValueError(f"max_contacts: expected one or two ints above 0, got {limits}")
         if self.method not in METHODS:
@@ -108,6 +114,16 @@ class SolverOptions:
                 f"{jnp.dtype(dtype).name} carries; enable float64 with "
                 "jax.config.update('jax_enable_x64', True), or raise it"
             )
+
+
+def _is_positive(value: object) -> bool:
+    """Whether it is one finite number above 0."""
+    array = np.asarray(value)
+    return array.ndim == 0 and array.dtype.kind in "iuf" and 0 < float(array) < np.inf
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def _traced(value: object) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from itertools import accumulate, chain, pairwise
 from typing import Any, ClassVar
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -127,6 +128,31 @@ class Scene:
             rows("velocity", velocity),
             rows("angular_velocity", angular_velocity),
         )
+
+
+def check_state(scene: Scene, state: State) -> None:
+    """Refuse a state that `Scene.state` would not have made; NaN is for the step to report.
+
+    Raises:
+        ValueError: for fields of the wrong shape or type, or quaternions that are not unit ones.
+    """
+    n = len(scene.bodies)
+    for field in dataclasses.fields(State):
+        value, shape = getattr(state, field.name), (n, 4 if field.name == "orientation" else 3)
+        if not isinstance(value, (jax.Array, np.ndarray)) or value.dtype.kind != "f":
+            raise ValueError(f"state: {field.name} must be a floating-point array, got {value!r}")
+        if value.shape != shape:
+            raise ValueError(f"state: {field.name} must have shape {shape}, got {value.shape}")
+        if value.dtype != state.position.dtype:
+            raise ValueError(
+                f"state: {field.name} is {value.dtype}, position {state.position.dtype}; "
+                "give all fields one precision"
+            )
+    known = (
+        None if isinstance(state.orientation, jax.core.Tracer) else np.asarray(state.orientation)
+    )
+    if known is not None and np.all(np.isfinite(known)):
+        quaternions("state: orientation", known, n)
 
 
 @dataclasses.dataclass(frozen=True)

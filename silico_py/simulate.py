@@ -12,12 +12,13 @@ from jaxtyping import Array, Bool, Float, Int
 from silico_py import rotation
 from silico_py.assembly import ContactBatch, assemble
 from silico_py.broad_phase import Separation
+from silico_py.collision_program import unit_normal
 from silico_py.compilation import jitted
 from silico_py.contact import Contact, Formulation, Touch
 from silico_py.friction import project
 from silico_py.integrator import Motion, next_pose
 from silico_py.options import SolverOptions
-from silico_py.scene import Scene, State
+from silico_py.scene import Scene, State, check_state
 from silico_py.solver import (
     Guess,
     Options,
@@ -108,10 +109,11 @@ def step(
         iterate and says so in `info.converged`.
 
     Raises:
-        ValueError: for a control of the wrong shape or not finite, or a relaxation that the
-            state's precision cannot carry.
+        ValueError: for a state that does not fit the scene or whose quaternions are not unit
+            ones, a control of the wrong shape or not finite, or a relaxation that the state's
+            precision cannot carry.
     """
-    options = checked(options, state)
+    options = checked(options, scene, state)
     return _step(scene, state, checked_control(scene, state, control), options, guess)
 
 
@@ -184,14 +186,21 @@ def rollout(
         A `Trajectory`, or with `with_guess` that and the guess.
 
     Raises:
-        ValueError: for controls of the wrong shape or not finite, a guess without
-            `options.warm_start`, or a relaxation that the state's precision cannot carry.
+        ValueError: for a state that does not fit the scene, whose quaternions are not unit ones
+            or whose precision is not the scene's, controls of the wrong shape or not finite, a
+            guess without `options.warm_start`, or a relaxation that the state's precision cannot
+            carry.
     """
-    options, n = checked(options, state), len(scene.bodies)
+    options, n = checked(options, scene, state), len(scene.bodies)
     if isinstance(controls, (int, np.integer)):
         controls = jnp.zeros((int(controls), n, 6), state.position.dtype)
     steps = np.shape(controls)[0] if np.ndim(controls) else 0
     controls = vector("controls", controls, steps, n, 6)
+    if state.position.dtype != scene.timestep.dtype:
+        raise ValueError(
+            f"state: is {state.position.dtype}, the scene {scene.timestep.dtype}; give both one "
+            "precision"
+        )
     if guess is not None and not options.warm_start:
         raise ValueError("guess: options.warm_start is off; turn it on or leave the guess out")
     trajectory, last = _rollout(scene, state, controls, options, guess)
@@ -237,9 +246,10 @@ def assembled(
     return assemble(scene, motions, relaxation, options.formulation, options.contact_limits)
 
 
-def checked(options: SolverOptions | None, state: State) -> SolverOptions:
-    """The options, or the default ones, if the state's precision carries them."""
+def checked(options: SolverOptions | None, scene: Scene, state: State) -> SolverOptions:
+    """The options, or the default ones, if the state fits the scene and carries them."""
     options = options or SolverOptions()
+    check_state(scene, state)
     options.check_precision(state.position.dtype)
     return options
 
@@ -404,6 +414,5 @@ def _among_all(part: ContactInfo, end: Separation, chosen: Int[Array, " contacts
 
 def _contact_info(touch: Touch, c: Contact) -> ContactInfo:
     tangential = project(touch.normal, touch.beta[1:])
-    impulse = c.mass * (touch.gamma * touch.normal_a + tangential)
-    unit = touch.normal / jnp.linalg.norm(touch.normal)
-    return ContactInfo(touch.alpha, touch.point, unit, impulse / c.a.motion.timestep)
+    force = c.mass * (touch.gamma * touch.normal_a + tangential) / c.a.motion.timestep
+    return ContactInfo(touch.alpha, touch.point, unit_normal(touch.normal), force)

@@ -1,5 +1,8 @@
 """Bad input is refused at construction, by a ValueError that names the argument."""
 
+import dataclasses
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -23,6 +26,7 @@ def floor() -> sp.HalfSpace:
     return sp.HalfSpace(normal=(0, 0, 1), offset=0.0)
 
 
+LOOSE = sp.SolverOptions(relaxation=1e-3)
 POSE = ((0.0, 0.0, 0.0), (1.0, 0.0, 0.0, 0.0))
 
 CASES = {
@@ -32,6 +36,7 @@ CASES = {
     "inertia shape": ("inertia", lambda: body(inertia=np.eye(2))),
     "inertia asymmetric": ("inertia", lambda: body(inertia=np.eye(3) + np.eye(3, k=1))),
     "inertia indefinite": ("inertia", lambda: body(inertia=np.diag([1.0, 1.0, -1.0]))),
+    "inertia of no body": ("inertia", lambda: body(inertia=np.diag([1.0, 1.0, 2.5]))),
     "centre of mass": ("center_of_mass", lambda: body(center_of_mass=(0, 0))),
     "no shapes": ("shapes", lambda: body(shapes=[])),
     "half-space on a body": ("pieces", lambda: body(shapes=[floor()])),
@@ -56,10 +61,36 @@ CASES = {
     "NaN velocity": ("velocity", lambda: scene().state(velocity=[[0, 0, np.nan]])),
     "long quaternion": ("orientation", lambda: scene().state(orientation=[[1, 1, 0, 0]])),
     "zero quaternion": ("orientation", lambda: scene().state(orientation=[[0, 0, 0, 0]])),
+    "changed to a long quaternion": (
+        "orientation",
+        lambda: step(orientation=jnp.array([[1.01, 0.0, 0.0, 0.0]])),
+    ),
+    "changed to a flat velocity": ("velocity", lambda: step(velocity=jnp.zeros(3))),
+    "changed to a list": ("position", lambda: step(position=[[0.0, 0.0, 1.0]])),
+    "changed to integers": ("velocity", lambda: step(velocity=jnp.zeros((1, 3), int))),
+    "changed in part to single": (
+        "velocity",
+        lambda: step(velocity=jnp.zeros((1, 3), jnp.float32)),
+    ),
+    "state of another scene": (
+        "position",
+        lambda: sp.step(scene(), scene(bodies=[body(), body(name="other")]).state()),
+    ),
+    "single state, double scene": (
+        "state",
+        lambda: sp.rollout(scene(), jax.tree.map(jnp.float32, scene().state()), 2, LOOSE),
+    ),
     "NaN control": ("control", lambda: step(control=np.full((1, 6), np.nan))),
     "control shape": ("control", lambda: step(control=np.zeros(6))),
     "controls shape": ("controls", lambda: sp.rollout(scene(), scene().state(), np.zeros((3, 6)))),
     "relaxation": ("relaxation", lambda: sp.SolverOptions(relaxation=0.0)),
+    "infinite relaxation": ("relaxation", lambda: sp.SolverOptions(relaxation=np.inf)),
+    "no relaxation": ("relaxation", lambda: sp.SolverOptions(relaxation=None)),
+    "text": ("relaxation", lambda: sp.SolverOptions(relaxation="1e-6")),
+    "half an iteration": ("max_iterations", lambda: sp.SolverOptions(max_iterations=10.5)),
+    "half a polish": ("polish", lambda: sp.SolverOptions(polish=1.5)),
+    "word for a flag": ("warm_start", lambda: sp.SolverOptions(warm_start="no")),
+    "flag for a number": ("max_contacts", lambda: sp.SolverOptions(max_contacts=True)),
     "too tight": ("relaxation", lambda: step(options=sp.SolverOptions(relaxation=1e-14))),
     "iterations": ("max_iterations", lambda: sp.SolverOptions(max_iterations=0)),
     "contacts": ("max_contacts", lambda: sp.SolverOptions(max_contacts=0)),
@@ -69,14 +100,21 @@ CASES = {
     "drop": ("primitive", lambda: sp.scenes.drop("teapot")),
     "stack": ("n", lambda: sp.scenes.stack(0)),
     "two half-spaces": ("shape_b", lambda: sp.collide(floor(), POSE, floor(), POSE)),
+    "bundle of two": ("shape_b", lambda: collide(sp.Bundle([(box(), *POSE)]))),
+    "negative rho": ("relaxation", lambda: collide(box(), relaxation=-1.0)),
+    "no iteration": ("max_iterations", lambda: collide(box(), max_iterations=0)),
     "pose": ("pose_b", lambda: sp.collide(box(), POSE, box(), ((0, 0), (1, 0, 0, 0)))),
     "empty bundle": ("pieces", lambda: sp.Bundle([])),
     "unbounded": ("A", lambda: sp.Polytope(jnp.eye(3), jnp.ones(3))),
 }
 
 
-def step(**arguments):
-    return sp.step(scene(), scene().state(), **arguments)
+def collide(other, **options):
+    return sp.collide(box(), POSE, other, POSE, **options)
+
+
+def step(control=None, options=None, **changes):
+    return sp.step(scene(), dataclasses.replace(scene().state(), **changes), control, options)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -84,3 +122,7 @@ def test_bad_input_names_its_argument(case):
     argument, call = CASES[case]
     with pytest.raises(ValueError, match=argument):
         call()
+
+
+def test_states_show_their_numbers():
+    assert "velocity=" in repr(scene().state()) and "0.01" in repr(scene())

@@ -125,3 +125,10 @@ def test_the_sure_part_of_the_excess(pair):
     rho, poses = 1e-5, random_poses(5)
     excess = (collide(*poses, rho).alpha - collide(*poses, 1e-11).alpha) / rho
     assert (excess >= 0.99 * (a.least_excess + b.least_excess)).all()
+
+
+def test_concentric_balls_have_no_normal():
+    pose = (np.zeros(3), np.array([1.0, 0.0, 0.0, 0.0]))
+    found = sp.collide(sp.Sphere(0.1), pose, sp.Sphere(0.2), pose)
+    assert found.converged and abs(found.alpha) < 1e-9
+    np.testing.assert_array_equal(found.normal, 0)

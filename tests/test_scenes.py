@@ -138,6 +138,12 @@ except ValueError as error:
     assert "relaxation" in str(error)
 else:
     raise AssertionError("a relaxation that float32 cannot carry was accepted")
+for name in ("padded_polytope", "minkowski_sum", "polytope", "bundle"):
+    sp.scenes.drop(name)  # inertia is symmetric to the precision at hand
+sp.scenes.heap(5)
+ball, pose = sp.Sphere(0.1), ((0.0, 0.0, 0.0), (1.0, 0.0, 0.0, 0.0))
+apart = sp.collide(ball, pose, ball, ((0.3, 0.0, 0.0), pose[1]))
+assert apart.converged and abs(apart.alpha - 1.5) < 1e-4, apart
 """
 
 
