@@ -571,7 +571,9 @@ def test_approximated_shapes_are_named_in_the_file(tmp_path):
 
 
 def test_impossible_inertia_is_not_saved(tmp_path):
-    body = sp.Body("odd", sp.Sphere(radius=0.1), 1.0, np.diag([1.0, 1.0, 3.0]), np.zeros(3))
+    flat = sp.Body("odd", sp.Sphere(radius=0.1), 1.0, np.diag([1.0, 1.0, 2.0]), np.zeros(3))
+    odd = np.diag([1.0, 1.0, 3.0])  # changed where nothing is checked
+    body = jax.tree.map(lambda v: odd if np.shape(v) == (3, 3) else v, flat)
     scene = sp.Scene([body])
     with pytest.raises(ValueError, match="body 'odd': principal moments"):
         sp.save_model(scene, scene.state(), tmp_path / "scene.xml")
