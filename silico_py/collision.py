@@ -23,10 +23,10 @@ from silico_py.collision_program import (
     central_start,
     conditions,
     pair_length,
-    unit_normal,
 )
 from silico_py.compilation import jitted
 from silico_py.primitives import ConvexShape
+from silico_py.primitives._base import safe_unit
 from silico_py.solver import (
     CellGroup,
     CellResidual,
@@ -44,7 +44,7 @@ from silico_py.solver import (
 from silico_py.solver.dense import outlined
 from silico_py.validation import number, quaternions, vector
 
-RELAXATIONS = {"float32": 1e-5, "float64": 1e-11}  # what each precision carries
+DEFAULT_RELAXATION = {"float32": 1e-5, "float64": 1e-11}
 POLISH = 3  # Newton steps, at most, from the tolerance to rounding
 # A warm start is a point well inside: from the solution at 1e-2 the program of a pose 0.01 s
 # later takes 4 steps instead of 6, from that at 1e-4 often more than 20.
@@ -237,7 +237,7 @@ def collide(
         raise ValueError("shape_b: two half-spaces have no collision program")
     a, b = _place("pose_a", shape_a, pose_a), _place("pose_b", shape_b, pose_b)
     if relaxation is None:
-        relaxation = RELAXATIONS[jnp.result_type(a.center, b.center).name]
+        relaxation = DEFAULT_RELAXATION[jnp.result_type(a.center, b.center).name]
     if max_iterations < 1:
         raise ValueError(f"max_iterations: must be at least 1, got {max_iterations}")
     return _collide(a, b, number("relaxation", relaxation, positive=True), max_iterations)
@@ -247,7 +247,7 @@ def collide(
 def _collide(a: Piece, b: Piece, relaxation: Array, max_iterations: int) -> Collision:
     length = pair_length(a.shape, b.shape)
     found = solve_collision(a, b, length, relaxation, max_iterations)
-    return Collision(found.value, found.point, unit_normal(found.normal), found.converged)
+    return Collision(found.value, found.point, safe_unit(found.normal), found.converged)
 
 
 def _place(name: str, shape: ConvexShape, pose: tuple[Any, Any]) -> Piece:

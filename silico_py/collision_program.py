@@ -188,12 +188,6 @@ def without_excess(
     return alpha - (a.least_excess + b.least_excess) * relaxation
 
 
-def unit_normal(sensitivity: Float[Array, "3"]) -> Float[Array, "3"]:
-    """The direction of d alpha / d x_a, zero where that is."""
-    square = jnp.sum(sensitivity * sensitivity)
-    return sensitivity / jnp.sqrt(jnp.where(square > 0, square, 1))
-
-
 class Start(NamedTuple):
     """A strictly feasible point of the collision program with duals on its central path."""
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -96,10 +94,6 @@ class SolverOptions:
         if self.method == "single-level":
             return SINGLE_LEVEL
         return bilevel.formulation(self.collision_relaxation, self.collision_warm_start)
-
-    def __repr__(self) -> str:
-        values = (f"{f.name}={getattr(self, f.name)!r}" for f in dataclasses.fields(self))
-        return f"SolverOptions({', '.join(values)})"
 
     def check_precision(self, dtype: jnp.dtype) -> None:
         """Refuse a relaxation that `dtype` cannot carry."""

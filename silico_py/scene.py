@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from silico_py.body import IDENTITY, Body
 from silico_py.primitives import Bundle, ConvexShape, Shape, pytree, pytree_dataclass, static
-from silico_py.validation import number, quaternions, vector
+from silico_py.validation import check_unit, number, quaternions, vector
 
 
 @pytree_dataclass
@@ -148,11 +148,8 @@ def check_state(scene: Scene, state: State) -> None:
                 f"state: {field.name} is {value.dtype}, position {state.position.dtype}; "
                 "give all fields one precision"
             )
-    known = (
-        None if isinstance(state.orientation, jax.core.Tracer) else np.asarray(state.orientation)
-    )
-    if known is not None and np.all(np.isfinite(known)):
-        quaternions("state: orientation", known, n)
+    if not isinstance(state.orientation, jax.core.Tracer):
+        check_unit("state: orientation", np.asarray(state.orientation))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,12 +12,12 @@ from jaxtyping import Array, Bool, Float, Int
 from silico_py import rotation
 from silico_py.assembly import ContactBatch, assemble
 from silico_py.broad_phase import Separation
-from silico_py.collision_program import unit_normal
 from silico_py.compilation import jitted
 from silico_py.contact import Contact, Formulation, Touch
 from silico_py.friction import project
 from silico_py.integrator import Motion, next_pose
 from silico_py.options import SolverOptions
+from silico_py.primitives._base import safe_unit
 from silico_py.scene import Scene, State, check_state
 from silico_py.solver import (
     Guess,
@@ -43,7 +43,7 @@ class ContactInfo(NamedTuple):
             one (`collide`) by 0 where round surfaces or faces meet, by some rho where corners do.
             Of two shapes more than 10:1 in size the larger grows as if it were ten times as large.
         point: contact point, world [m].
-        normal: unit vector from b to a, world.
+        normal: unit vector from b to a, world; zero where `collide` has none.
         force: total contact force on a, world [N]; the one on b is its opposite.
     """
 
@@ -415,4 +415,4 @@ def _among_all(part: ContactInfo, end: Separation, chosen: Int[Array, " contacts
 def _contact_info(touch: Touch, c: Contact) -> ContactInfo:
     tangential = project(touch.normal, touch.beta[1:])
     force = c.mass * (touch.gamma * touch.normal_a + tangential) / c.a.motion.timestep
-    return ContactInfo(touch.alpha, touch.point, unit_normal(touch.normal), force)
+    return ContactInfo(touch.alpha, touch.point, safe_unit(touch.normal), force)

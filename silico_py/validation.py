@@ -42,10 +42,15 @@ def quaternions(name: str, value: Any, *shape: int) -> Array:
     """Unit quaternions on the last axis, refused (not normalised) when they are not."""
     array = vector(name, value, *shape, 4)
     if not isinstance(array, jax.core.Tracer):
-        norms = np.linalg.norm(np.asarray(array), axis=-1)
-        if np.any(np.abs(norms - 1) > UNIT_TOLERANCE):
-            raise ValueError(
-                f"{name}: quaternions (w, x, y, z) must have norm 1 within "
-                f"{UNIT_TOLERANCE:g}, got {norms}; normalise them"
-            )
+        check_unit(name, np.asarray(array))
     return array
+
+
+def check_unit(name: str, known: np.ndarray) -> None:
+    """Refuse quaternions that are not unit ones; says nothing where some are not finite."""
+    norms = np.linalg.norm(known, axis=-1)
+    if np.all(np.isfinite(norms)) and np.any(np.abs(norms - 1) > UNIT_TOLERANCE):
+        raise ValueError(
+            f"{name}: quaternions (w, x, y, z) must have norm 1 within "
+            f"{UNIT_TOLERANCE:g}, got {norms}; normalise them"
+        )

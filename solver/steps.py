@@ -164,10 +164,9 @@ def _leaves_little(
 
     A pair that carries nothing may be so far off balance that correcting it explodes.
     """
-    left = _second_order(problem, corrected, step).products - corrected.products
+    left = jax.tree.map(jnp.subtract, _second_order(problem, corrected, step), corrected)
     before = product_norm(corrected)  # zero where products are not corrected
-    most = jnp.maximum(before, it.measures.error)
-    return (before == 0) | (jnp.max(jnp.abs(left), initial=0) <= most)
+    return (before == 0) | (product_norm(left) <= jnp.maximum(before, it.measures.error))
 
 
 def _counts_products(problem: Problem) -> bool:
