@@ -94,9 +94,13 @@ def assemble(
     Of each kind of pair the nearest become contacts, up to a limit if there is one: that of pairs
     of bodies, or that of bodies with the environment.
     """
+    batches = contact_batches(scene, motions, relaxation, limits)
+    sides = [(batch.contacts.a, batch.contacts.b) for batch in batches]
+    in_flight = broad_phase.all_apart(sides)
     groups, cells, started = [], [], []
-    for batch in contact_batches(scene, motions, relaxation, limits):
+    for batch in batches:
         contacts, variables = jax.vmap(formulation.start)(batch.contacts)
+        contacts = contacts._replace(in_flight=contacts.in_flight | in_flight)
         cone = formulation.cone(batch.contacts.a.shape, batch.contacts.b.shape)
         groups.append(
             CellGroup(
@@ -116,7 +120,6 @@ def assemble(
         started.append(batch._replace(contacts=contacts))
     scale = jax.vmap(row_scale)(motions)
     start = jnp.zeros_like(scale)
-    sides = [(batch.contacts.a, batch.contacts.b) for batch in started]
     problem = Problem(
         node_residual=dynamics,
         node_data=motions,
@@ -230,4 +233,5 @@ def _contacts(scene: Scene, a: Side, b: Side, relaxation: Array) -> Contact:
         for side in (a, b)
     )
     origin, one = jnp.zeros_like(a.position), jnp.ones_like(length)
-    return Contact(a, b, friction_, relaxation, lighter(a, b), length, origin, one, one)
+    no = jnp.zeros(length.shape, bool)
+    return Contact(a, b, friction_, relaxation, lighter(a, b), length, origin, one, one, no)

@@ -18,7 +18,8 @@ from silico_py import rotation
 from silico_py.collision_program import Piece, growth, height_above, pair_length
 from silico_py.contact import Side, current, kinematics
 from silico_py.integrator import Motion
-from silico_py.primitives._base import safe_norm
+from silico_py.primitives._base import safe_norm, safe_unit
+from silico_py.solver.dense import matmul
 
 # In radii of the smaller ball, beyond what the free motion of the pair may close:
 NEAR = 0.25  # gap up to which forces act in full
@@ -107,6 +108,36 @@ def shallow(a: Side, b: Side) -> Float[Array, ""]:
     return jnp.where(closing > way, way / jnp.where(closing > way, closing, 1), 1)
 
 
+def all_apart(pairs: list[tuple[Side, Side]]) -> Bool[Array, ""]:
+    """Whether planes separate all pairs after the free motion of their bodies."""
+    apart = [jnp.all(jax.vmap(_flies_apart)(*pair)) for pair in jax.lax.stop_gradient(pairs)]
+    return jnp.all(jnp.stack(apart)) if apart else jnp.ones((), bool)
+
+
+def _flies_apart(a: Side, b: Side) -> Bool[Array, ""]:
+    """The plane is the half-space's, or halfway between those that face the pair before the step
+    and after it: bodies that pass through each other are not apart."""
+    end_a, end_b = (_freely_moved(side) for side in (a, b))
+    if not b.shape.scaled:
+        normal, height = height_above(end_a, end_b)
+        return height > _extent(end_a, -normal)
+    before, after = (
+        p.reference - q.reference for p, q in ((current(a), current(b)), (end_a, end_b))
+    )
+    normal = safe_unit(safe_unit(before) + safe_unit(after))
+    return jnp.sum(normal * after) > _extent(end_a, -normal) + _extent(end_b, normal)
+
+
+def _extent(piece: Piece, direction: Float[Array, "3"]) -> Float[Array, ""]:
+    """How far a piece reaches from its reference along a direction, world [m]."""
+    local = matmul(piece.rotation.T, direction)
+    return jnp.sum(local * (piece.shape.support(local) - piece.shape.reference))
+
+
+def _freely_moved(side: Side) -> Piece:
+    return _moved(side, None if side.motion is None else _free_motion(side.motion))
+
+
 def _approach(a: Side, b: Side) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """The gap of the balls before the step, and what free motion takes away from it [m]."""
     start_a, start_b = current(a), current(b)
@@ -134,7 +165,7 @@ def _free_move(side: Side, start: Piece) -> Float[Array, "3"]:
     """How far the ball would move in this step if nothing touched its body."""
     if side.motion is None:
         return jnp.zeros_like(start.center)
-    return _moved(side, _free_motion(side.motion)).reference - start.reference
+    return _freely_moved(side).reference - start.reference
 
 
 def _free_motion(m: Motion) -> Float[Array, "6"]:

@@ -114,6 +114,13 @@ class CommonShape:
             eps = jnp.where(here, jnp.pad(own_eps, (0, self.n_aux - member.n_aux)), eps)
         return bound, eps
 
+    def support(self, direction: Float[Array, "3"]) -> Float[Array, "3"]:
+        """As of the shape."""
+        point = jnp.zeros(3, direction.dtype)
+        for k, member in enumerate(self.members):
+            point = jnp.where(self.which == k, member.support(direction), point)
+        return point
+
 
 def common(shapes: Sequence[ConvexShape]) -> tuple[CommonShape, SlackMap]:
     """Shapes of several kinds, one batch a kind, as one batch, with the maps of their slacks."""

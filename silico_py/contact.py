@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from silico_py import friction, rotation
 from silico_py.collision_program import Piece, SlackMap, Warm
@@ -62,6 +62,7 @@ class Contact(NamedTuple):
     origin: Float[Array, "3"]  # of the contact point unknown, world [m]
     distance: Float[Array, ""]  # unit of shapes' slacks and of slip: 1, more for distant pairs
     apart: Float[Array, ""]  # least scaling at the end of the step: 1, less lets shapes overlap
+    in_flight: Bool[Array, ""]  # whether free motion keeps every pair of the scene apart
     nested: Nested | None = None
 
     @property
@@ -195,8 +196,13 @@ def _wrench(impulse: Float[Array, "3"], arm: Float[Array, "3"]) -> Float[Array, 
 
 
 def ease(c: Contact, easing: Float[Array, ""]) -> Contact:
-    """The contact with less friction: sticking contacts near the limit fold the path."""
-    return c._replace(friction=(1 - EASED_FRICTION * easing) * c.friction)
+    """The contact with less friction: sticking contacts near the limit fold the path.
+
+    In flight nothing pushes meanwhile: before the contact points are found, impulses at long arms
+    would throw the bodies about.
+    """
+    mass = jnp.where(c.in_flight & (easing > 0), 0, c.mass)
+    return c._replace(friction=(1 - EASED_FRICTION * easing) * c.friction, mass=mass)
 
 
 def posed(c: Contact, change: Float[Array, "arity 6"]) -> Contact:

@@ -1,0 +1,97 @@
+"""Flat and slender bodies in free flight near a floor: closed form, and the fewest iterations."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import silico_py as sp
+from silico_py import broad_phase
+from silico_py import simulate as simulation
+from silico_py.assembly import contact_batches
+from silico_py.integrator import next_pose
+
+SIZE, COUNT, TIMESTEP, RHO = 0.3, 60, 0.01, 1e-6
+FLAT = {
+    "cone": sp.Cone(SIZE, 0.02 * SIZE),
+    "disc": sp.Ellipsoid((SIZE, SIZE, 0.01 * SIZE)),
+    "needle": sp.Cone(0.02 * SIZE, SIZE),
+    "cigar": sp.Ellipsoid((0.1 * SIZE, 0.1 * SIZE, SIZE)),
+    "coin": sp.Cylinder(SIZE, 0.05 * SIZE),
+}
+
+
+def thrown(scene, seed):
+    """Tumbling at random heights that its bounding ball keeps above the floor."""
+    rng = np.random.default_rng(seed)
+    turn = rng.normal(size=(COUNT, 1, 4))
+    place = np.zeros((COUNT, 1, 3))
+    place[..., 2] = 1.2 * SIZE + rng.uniform(0.05, 1, (COUNT, 1))
+    return sp.State(
+        jnp.array(place),
+        jnp.array(turn / np.linalg.norm(turn, axis=-1, keepdims=True)),
+        jnp.array(rng.normal(size=(COUNT, 1, 3))),
+        jnp.array(3 * rng.normal(size=(COUNT, 1, 3))),
+    )
+
+
+@pytest.mark.parametrize("name", FLAT)
+def test_first_steps_of_flat_bodies_in_flight(name):
+    floor = sp.HalfSpace(normal=(0, 0, 1), offset=0.0)
+    body = sp.Body(name, [FLAT[name]], mass=1.0)
+    scene = sp.Scene([body], [floor], timestep=TIMESTEP, friction=0.5)
+    options, states = sp.SolverOptions(relaxation=RHO, polish=0), thrown(scene, 3)
+    run = jax.jit(lambda s: jax.lax.map(lambda state: sp.step(scene, state, None, options), s))
+    after, info = run(states)
+    assert info.converged.all()
+    assert info.iterations.max() <= 30
+    free = states.velocity + TIMESTEP * jnp.array([0, 0, -9.81])
+    # What the relaxation pushes at a distance: rho N / (alpha - 1), N up to an inverse thickness.
+    np.testing.assert_allclose(after.velocity, free, atol=1e3 * RHO)
+
+
+def motions(scene, state):
+    return simulation.motions_of(scene, state, simulation.checked_control(scene, state, None))
+
+
+def flies(scene, state):
+    batches = contact_batches(scene, motions(scene, state), jnp.asarray(RHO))
+    return broad_phase.all_apart([(b.contacts.a, b.contacts.b) for b in batches])
+
+
+def test_what_flies_apart_is_apart():
+    """Of pairs at random, against their exact scaling after free motion; not all are found."""
+    rng = np.random.default_rng(5)
+    shapes = FLAT["cone"], sp.Box((0.2, 0.1, 0.15))
+    bodies = [sp.Body(f"body {k}", [shape], mass=1.0) for k, shape in enumerate(shapes)]
+    scene = sp.Scene(bodies, timestep=0.05, gravity=(0, 0, 0))
+    turn = rng.normal(size=(200, 2, 4))
+    turn /= np.linalg.norm(turn, axis=-1, keepdims=True)
+    place = rng.uniform(-0.4, 0.4, (200, 2, 3))
+    speeds = (rng.normal(size=(200, 2, 3)) for _ in range(2))
+    states = sp.State(*map(jnp.array, (place, turn, *speeds)))
+    found = np.array(jax.jit(jax.vmap(lambda s: flies(scene, s)))(states))
+    position, orientation = jax.jit(jax.vmap(lambda s: drifted(scene, s)))(states)
+
+    def scaling(p, q):
+        return sp.collide(shapes[0], (p[0], q[0]), shapes[1], (p[1], q[1])).alpha
+
+    alpha = np.array(jax.jit(jax.vmap(scaling))(position, orientation))
+    assert (alpha[found] > 1).all()
+    assert found.sum() > 0.5 * (alpha > 1).sum()
+
+
+def drifted(scene, state):
+    """Where the bodies are after a step in which nothing pushes."""
+    y = jnp.concatenate([state.velocity, state.angular_velocity], axis=1)
+    return next_pose(y, motions(scene, state))
+
+
+def test_bodies_that_pass_through_each_other_are_not_apart():
+    bodies = [sp.Body(name, sp.Sphere(0.1), mass=1.0) for name in "ab"]
+    scene = sp.Scene(bodies, timestep=0.1, gravity=(0, 0, 0))
+    for height, apart in ((0.1, False), (0.3, True)):
+        rushing = scene.state(
+            position=[[0, 0, 0], [1, 0, height]], velocity=[[10, 0, 0], [-10, 0, 0]]
+        )
+        assert bool(flies(scene, rushing)) == apart
