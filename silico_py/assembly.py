@@ -96,11 +96,9 @@ def assemble(
     """
     batches = contact_batches(scene, motions, relaxation, limits)
     sides = [(batch.contacts.a, batch.contacts.b) for batch in batches]
-    in_flight = broad_phase.all_apart(sides)
     groups, cells, started = [], [], []
-    for batch in batches:
+    for batch in _in_flight(batches):
         contacts, variables = jax.vmap(formulation.start)(batch.contacts)
-        contacts = contacts._replace(in_flight=contacts.in_flight | in_flight)
         cone = formulation.cone(batch.contacts.a.shape, batch.contacts.b.shape)
         groups.append(
             CellGroup(
@@ -129,6 +127,16 @@ def assemble(
         first_share=easier.first_share(sides),
     )
     return problem, Variables.of(start, cells), started
+
+
+def _in_flight(batches: list[ContactBatch]) -> list[ContactBatch]:
+    """The same, told whether all pairs fly apart."""
+    flying = [jnp.all(batch.contacts.flies) for batch in batches]
+
+    def told(c: Contact) -> Contact:
+        return c._replace(in_flight=jnp.broadcast_to(jnp.all(jnp.stack(flying)), c.flies.shape))
+
+    return [batch._replace(contacts=told(batch.contacts)) for batch in batches]
 
 
 def contact_batches(
@@ -233,5 +241,7 @@ def _contacts(scene: Scene, a: Side, b: Side, relaxation: Array) -> Contact:
         for side in (a, b)
     )
     origin, one = jnp.zeros_like(a.position), jnp.ones_like(length)
-    no = jnp.zeros(length.shape, bool)
-    return Contact(a, b, friction_, relaxation, lighter(a, b), length, origin, one, one, no)
+    flies = jax.vmap(broad_phase.flies_apart)(a, b)
+    return Contact(
+        a, b, friction_, relaxation, lighter(a, b), length, origin, one, one, flies, flies
+    )

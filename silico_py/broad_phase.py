@@ -108,15 +108,13 @@ def shallow(a: Side, b: Side) -> Float[Array, ""]:
     return jnp.where(closing > way, way / jnp.where(closing > way, closing, 1), 1)
 
 
-def all_apart(pairs: list[tuple[Side, Side]]) -> Bool[Array, ""]:
-    """Whether planes separate all pairs after the free motion of their bodies."""
-    apart = [jnp.all(jax.vmap(_flies_apart)(*pair)) for pair in jax.lax.stop_gradient(pairs)]
-    return jnp.all(jnp.stack(apart)) if apart else jnp.ones((), bool)
+def flies_apart(a: Side, b: Side) -> Bool[Array, ""]:
+    """Whether a plane separates a pair after the free motion of its bodies.
 
-
-def _flies_apart(a: Side, b: Side) -> Bool[Array, ""]:
-    """The plane is the half-space's, or halfway between those that face the pair before the step
-    and after it: bodies that pass through each other are not apart."""
+    It is the half-space's, or halfway between those that face the pair before the step and after
+    it: bodies that pass through each other are not apart.
+    """
+    a, b = jax.lax.stop_gradient((a, b))
     end_a, end_b = (_freely_moved(side) for side in (a, b))
     if not b.shape.scaled:
         normal, height = height_above(end_a, end_b)

@@ -62,7 +62,8 @@ class Contact(NamedTuple):
     origin: Float[Array, "3"]  # of the contact point unknown, world [m]
     distance: Float[Array, ""]  # unit of shapes' slacks and of slip: 1, more for distant pairs
     apart: Float[Array, ""]  # least scaling at the end of the step: 1, less lets shapes overlap
-    in_flight: Bool[Array, ""]  # whether free motion keeps every pair of the scene apart
+    flies: Bool[Array, ""]  # whether free motion ends with the pair apart
+    in_flight: Bool[Array, ""]  # whether it does so with every pair of the scene
     nested: Nested | None = None
 
     @property

@@ -19,7 +19,7 @@ from silico_py.contact import CONE, Contact, Touch, both_kinematics, current, ex
 from silico_py.primitives import ConvexShape
 from silico_py.solver import CellResidual, CellVariables, ProductCone
 
-DISTANT = 10.0  # scaling of a pair from which on it is a unit
+DISTANT = 10.0  # scaling of a pair from which on it is a unit where the pair flies apart
 START_GAMMA = 10.0  # largest normal impulse of the start, dimensionless
 # Scaling beyond which the impulse of the start falls with distance: pairs far apart would throw
 # the bodies of a heap about before the touching ones have their say.
@@ -86,9 +86,9 @@ def start_contact(c: Contact) -> tuple[Contact, CellVariables]:
     a, b = current(c.a), current(c.b)
     s = central_start(a, b)
     alpha, dtype = s.primal.alpha, s.primal.alpha.dtype
-    # What is far away has slacks and, at a long arm, slips of that size: their products would
-    # be as large, and steps that suit them none that suits what touches.
-    distance = jnp.maximum(1, alpha / DISTANT)
+    # What is far away and stays there has slacks and, at a long arm, slips of that size: their
+    # products would be as large, and steps that suit them none that suits what touches.
+    distance = jnp.where(c.flies, jnp.maximum(1, alpha / DISTANT), 1)
     far = jnp.maximum(1, alpha / START_FAR)
     gamma = jnp.minimum(s.complementarity / far / (alpha - 1), START_GAMMA)
     identity = friction.CONE.identity(dtype)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import silico_py as sp
-from silico_py import broad_phase
 from silico_py import simulate as simulation
 from silico_py.assembly import contact_batches
 from silico_py.integrator import next_pose
@@ -56,7 +55,7 @@ def motions(scene, state):
 
 def flies(scene, state):
     batches = contact_batches(scene, motions(scene, state), jnp.asarray(RHO))
-    return broad_phase.all_apart([(b.contacts.a, b.contacts.b) for b in batches])
+    return batches[0].contacts.flies[0]
 
 
 def test_what_flies_apart_is_apart():
@@ -95,3 +94,28 @@ def test_bodies_that_pass_through_each_other_are_not_apart():
             position=[[0, 0, 0], [1, 0, height]], velocity=[[10, 0, 0], [-10, 0, 0]]
         )
         assert bool(flies(scene, rushing)) == apart
+
+
+@pytest.mark.parametrize("shape", [sp.Box((0.3, 0.2, 0.005)), sp.Box((0.01, 0.01, 0.01))])
+def test_what_comes_from_afar_overlaps_no_more_than_the_rest(shape):
+    """A body that falls many of its sizes in one step, against its exact scaling afterwards."""
+    rng, count = np.random.default_rng(7), 40
+    floor, size = sp.HalfSpace(normal=(0, 0, 1), offset=0.0), 3 * float(shape.half_extents[1])
+    scene = sp.Scene([sp.Body("body", [shape], mass=1.0)], [floor], timestep=0.1, friction=0.3)
+    turn = rng.normal(size=(count, 1, 4))
+    turn /= np.linalg.norm(turn, axis=-1, keepdims=True)
+    place, speed = np.zeros((2, count, 1, 3))
+    place[..., 2] = 20 * size
+    speed[..., 2] = -20 * size / scene.timestep
+    states = sp.State(*map(jnp.array, (place, turn, speed, rng.normal(size=(count, 1, 3)))))
+
+    def overlap(state):
+        after, info = sp.step(scene, state, None, sp.SolverOptions(relaxation=RHO, polish=0))
+        ground = jnp.zeros(3), jnp.array([1.0, 0, 0, 0])
+        pose = after.position[0], after.orientation[0]
+        return 1 - sp.collide(shape, pose, floor, ground).alpha, info.converged
+
+    found, converged = jax.jit(lambda s: jax.lax.map(overlap, s))(states)
+    assert converged.all()
+    assert found.max() < 4 * RHO
+    assert found.max() > -10 * RHO  # some touch
