@@ -48,7 +48,11 @@ class Bundle(Shape):
     orientations: Float[Array, "n 4"]
 
     def __init__(self, pieces: Iterable[tuple[Shape, ArrayLike, ArrayLike]]) -> None:
-        pieces = list(pieces)
+        try:
+            pieces = list(pieces)
+        except TypeError as error:
+            kind = type(pieces).__name__
+            raise ValueError(f"pieces: expected several in a list, got {kind}") from error
         if not pieces:
             raise ValueError("pieces: a bundle needs at least one piece")
         shapes: list[Shape] = []

@@ -1,5 +1,7 @@
 """Differentiable rigid-body contact simulation: one complementarity problem a step."""
 
+from importlib.metadata import version as _version
+
 from silico_py import rotation as rotation
 from silico_py import scenes as scenes
 from silico_py.body import Body as Body
@@ -36,3 +38,5 @@ from silico_py.solver.status import Status as Status
 from silico_py.viewing import save_html as save_html
 from silico_py.viewing import show as show
 from silico_py.viewing import view as view
+
+__version__ = _version("silico-py")

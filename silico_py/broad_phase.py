@@ -27,6 +27,8 @@ FADE = 0.25  # further gap over which they fade
 
 DEEP = 4.0  # lengths of the pair by which free motion may let its balls overlap
 
+CLEAR = 1.05  # scaling at the end of free motion from which on a pair flies apart
+
 # Most contacts of a kind of pair, or all: between bodies, and of bodies with the environment.
 Limits = tuple[int | None, int | None]
 
@@ -109,7 +111,7 @@ def shallow(a: Side, b: Side) -> Float[Array, ""]:
 
 
 def flies_apart(a: Side, b: Side) -> Bool[Array, ""]:
-    """Whether a plane separates a pair after the free motion of its bodies.
+    """Whether a plane separates a pair, with some room, after the free motion of its bodies.
 
     It is the half-space's, or halfway between those that face the pair before the step and after
     it: bodies that pass through each other are not apart.
@@ -118,12 +120,12 @@ def flies_apart(a: Side, b: Side) -> Bool[Array, ""]:
     end_a, end_b = (_freely_moved(side) for side in (a, b))
     if not b.shape.scaled:
         normal, height = height_above(end_a, end_b)
-        return height > _extent(end_a, -normal)
+        return height > CLEAR * _extent(end_a, -normal)
     before, after = (
         p.reference - q.reference for p, q in ((current(a), current(b)), (end_a, end_b))
     )
     normal = safe_unit(safe_unit(before) + safe_unit(after))
-    return jnp.sum(normal * after) > _extent(end_a, -normal) + _extent(end_b, normal)
+    return jnp.sum(normal * after) > CLEAR * (_extent(end_a, -normal) + _extent(end_b, normal))
 
 
 def _extent(piece: Piece, direction: Float[Array, "3"]) -> Float[Array, ""]:

@@ -52,8 +52,18 @@ Ignore = Annotated[
 ]
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(sp.__version__)
+        raise typer.Exit
+
+
 @app.callback()
-def main() -> None:
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print it.")
+    ] = False,
+) -> None:
     """Rigid-body contact simulation. Start with `silico run stack --html stack.html`.
 
     Compiled programs are kept in ~/.cache/silico_py, or in JAX_COMPILATION_CACHE_DIR.
@@ -91,9 +101,10 @@ def run(
     how = {"relaxation": relaxation, "method": method, "max_contacts": max_contacts}
     done, console = _simulate(scene, frequency, steps, ignore, how)
     name = _label(scene)
-    written = [_save(name, done, out), tour.draw(name, done, out)]
-    if html is not None:
-        written.append(sp.save_html(done.scene, done.trajectory, html))
+    with _complaints():
+        written = [_save(name, done, out), tour.draw(name, done, out)]
+        if html is not None:
+            written.append(sp.save_html(done.scene, done.trajectory, html))
     for path in written:
         console.print(f"wrote {path}")
     _exit(tour.failures(done), console)
@@ -107,7 +118,9 @@ def view(
     steps: Steps = 150,
     method: Method = "single-level",
     max_contacts: MaxContacts = None,
-    port: Annotated[int, typer.Option(help="Of the page in your browser.")] = 8080,
+    port: Annotated[
+        int, typer.Option(help="Of the page in your browser.", min=1, max=65535)
+    ] = 8080,
     ignore: Ignore = None,
 ) -> None:
     """Simulate, then look at it in the browser (needs the extra `view`)."""
@@ -125,7 +138,8 @@ def export(
 ) -> None:
     """Write a scene as MJCF, so that MuJoCo can run it."""
     jax.config.update("jax_enable_x64", True)
-    sp.save_model(*_made(scene, None, ignore), path)
+    with _complaints():
+        sp.save_model(*_made(scene, None, ignore), path)
     typer.echo(f"wrote {path}")
 
 
@@ -249,7 +263,7 @@ def _complaints() -> Iterator[None]:
     """What the library refuses, as a message about the arguments."""
     try:
         yield
-    except (ValueError, FileNotFoundError, ImportError) as error:
+    except (ValueError, OSError, ImportError) as error:
         raise typer.BadParameter(str(error)) from error
 
 

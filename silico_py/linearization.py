@@ -20,7 +20,7 @@ from silico_py import broad_phase, rotation
 from silico_py.compilation import jitted
 from silico_py.contact import Contact, Formulation, lighter
 from silico_py.integrator import Motion
-from silico_py.options import SolverOptions
+from silico_py.options import SolverOptions, or_default
 from silico_py.scene import Scene, State, check_state
 from silico_py.simulate import (
     arms,
@@ -77,10 +77,10 @@ def linearize(
 
     Raises:
         ValueError: for a state that does not fit the scene or whose quaternions are not unit
-            ones, a control of the wrong shape, or a smoothing that is not positive or below what
-            the state's precision carries.
+            ones, a control of the wrong shape, or a smoothing that is empty, not positive or below
+            what the state's precision carries.
     """
-    options = options or SolverOptions()
+    options = or_default(options)
     check_state(scene, state)
     relaxations = _checked(smoothing, state.position.dtype)
     control = checked_control(scene, state, control)
@@ -161,6 +161,8 @@ def difference(state: State, base: State) -> Float[Array, "*n 12"]:
 
 def _checked(smoothing: Any, dtype: jnp.dtype) -> Float[Array, " k"]:
     """The smoothings as an array, refused where a `SolverOptions` would refuse them."""
+    if not np.size(smoothing):
+        raise ValueError("smoothing: expected one relaxation or several, got none")
     if not isinstance(smoothing, jax.core.Tracer):
         for value in np.atleast_1d(np.asarray(smoothing, float)).tolist():
             try:

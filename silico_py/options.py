@@ -120,5 +120,14 @@ def _is_count(value: object) -> bool:
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
+def or_default(options: SolverOptions | None) -> SolverOptions:
+    """The options, or the default ones."""
+    if options is None:
+        return SolverOptions()
+    if not isinstance(options, SolverOptions):
+        raise ValueError(f"options: expected SolverOptions, got {type(options).__name__}")
+    return options
+
+
 def _traced(value: object) -> bool:
     return isinstance(value, jax.core.Tracer)

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from silico_py.body import IDENTITY, Body
 from silico_py.primitives import Bundle, ConvexShape, Shape, pytree, pytree_dataclass, static
-from silico_py.validation import check_unit, number, quaternions, vector
+from silico_py.validation import check_unit, number, quaternions, several, vector
 
 
 @pytree_dataclass
@@ -81,8 +81,9 @@ class Scene:
         gravity: Any = (0.0, 0.0, -9.81),
         exclude: Iterable[Iterable[str | int]] = (),
     ) -> None:
-        bodies = tuple(bodies)
+        bodies = several("bodies", bodies, "bodies")
         names = _names(bodies)
+        environment = several("environment", environment, "shapes")
         fixtures = [_fixtures(entry) for entry in environment]
         values = {
             "bodies": bodies,

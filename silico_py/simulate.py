@@ -16,7 +16,7 @@ from silico_py.compilation import jitted
 from silico_py.contact import Contact, Formulation, Touch
 from silico_py.friction import project
 from silico_py.integrator import Motion, next_pose
-from silico_py.options import SolverOptions
+from silico_py.options import SolverOptions, or_default
 from silico_py.primitives._base import safe_unit
 from silico_py.scene import Scene, State, check_state
 from silico_py.solver import (
@@ -192,9 +192,13 @@ def rollout(
             carry.
     """
     options, n = checked(options, scene, state), len(scene.bodies)
-    if isinstance(controls, (int, np.integer)):
+    if np.ndim(controls) == 0:
+        if not isinstance(controls, (int, np.integer)) or controls < 0:
+            raise ValueError(
+                f"controls: expected a number of steps, or an array (steps, n, 6), got {controls!r}"
+            )
         controls = jnp.zeros((int(controls), n, 6), state.position.dtype)
-    steps = np.shape(controls)[0] if np.ndim(controls) else 0
+    steps = np.shape(controls)[0]
     controls = vector("controls", controls, steps, n, 6)
     if state.position.dtype != scene.timestep.dtype:
         raise ValueError(
@@ -227,7 +231,7 @@ def _rollout(
 
 def no_guess(scene: Scene, state: State, options: SolverOptions | None = None) -> Remembered:
     """What stands for `Info.guess` before the first step of a loop; nothing is tried from it."""
-    options = options or SolverOptions()
+    options = or_default(options)
     copies = () if options.gradient_relaxation is None else (2,)
 
     def like() -> Remembered:
@@ -248,7 +252,7 @@ def assembled(
 
 def checked(options: SolverOptions | None, scene: Scene, state: State) -> SolverOptions:
     """The options, or the default ones, if the state fits the scene and carries them."""
-    options = options or SolverOptions()
+    options = or_default(options)
     check_state(scene, state)
     options.check_precision(state.position.dtype)
     return options

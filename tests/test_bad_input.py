@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import silico_py as sp
+from silico_py import planning
 
 
 def box() -> sp.Box:
@@ -105,6 +106,17 @@ CASES = {
     "no iteration": ("max_iterations", lambda: collide(box(), max_iterations=0)),
     "pose": ("pose_b", lambda: sp.collide(box(), POSE, box(), ((0, 0), (1, 0, 0, 0)))),
     "empty bundle": ("pieces", lambda: sp.Bundle([])),
+    "no bundle": ("pieces", lambda: sp.Bundle(None)),
+    "body for bodies": ("bodies", lambda: scene(bodies=body())),
+    "no environment": ("environment", lambda: scene(environment=None)),
+    "fixture for environment": ("environment", lambda: scene(environment=floor())),
+    "text for friction": ("friction", lambda: scene(friction="0.5")),
+    "text for a position": ("position", lambda: scene().state(position=[["0", "0", "1"]])),
+    "negative steps": ("controls", lambda: sp.rollout(scene(), scene().state(), -3)),
+    "part of a step": ("controls", lambda: sp.rollout(scene(), scene().state(), 10.0)),
+    "dictionary": ("options", lambda: step(options={"relaxation": 1e-6})),
+    "no smoothing": ("smoothing", lambda: sp.linearize(scene(), scene().state(), smoothing=[])),
+    "planner": ("relaxation", lambda: planning.PlannerOptions(relaxation=-1.0)),
     "unbounded": ("A", lambda: sp.Polytope(jnp.eye(3), jnp.ones(3))),
 }
 

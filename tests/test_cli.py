@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib import metadata
 
 import numpy as np
 import pytest
@@ -58,6 +59,8 @@ def test_run_with_fewer_contacts_than_act_says_so(tmp_path):
         (["run", "drop:sphere", "--max-contacts", "0"], "max_contacts"),
         (["run", "nowhere.xml"], "no such model file"),
         (["view", "drop:sphere", "--method", "magic"], "magic"),
+        (["view", "drop:sphere", "--port", "99999999"], "--port"),
+        (["export", "drop:sphere", "/dev/null/model.xml"], "/dev/null"),
     ],
 )
 def test_bad_arguments_are_refused(arguments, message):
@@ -66,6 +69,10 @@ def test_bad_arguments_are_refused(arguments, message):
     # The message stands in a box, broken into lines.
     words = " ".join(re.sub("[│╭╮╰╯─]", " ", result.output).split())
     assert message in words
+
+
+def test_the_version_is_that_of_the_package():
+    assert run("--version").output.strip() == metadata.version("silico-py") == sp.__version__
 
 
 def test_export_writes_what_can_be_loaded(tmp_path):

@@ -44,7 +44,7 @@ class PlannerOptions:
     max_rounds: int = 1000
 
     def __post_init__(self) -> None:
-        for name in ("smoothing", "gamma", "damping", "stride"):
+        for name in ("relaxation", "smoothing", "gamma", "damping", "stride"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name}: must be positive, got {getattr(self, name)}")
         for name in ("batch", "pool", "choices", "max_nodes", "max_rounds"):
