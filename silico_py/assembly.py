@@ -97,7 +97,7 @@ def assemble(
     batches = contact_batches(scene, motions, relaxation, limits)
     sides = [(batch.contacts.a, batch.contacts.b) for batch in batches]
     groups, cells, started = [], [], []
-    for batch in _in_flight(batches):
+    for batch in _in_flight(batches, len(motions.mass)):
         contacts, variables = jax.vmap(formulation.start)(batch.contacts)
         cone = formulation.cone(batch.contacts.a.shape, batch.contacts.b.shape)
         groups.append(
@@ -129,14 +129,17 @@ def assemble(
     return problem, Variables.of(start, cells), started
 
 
-def _in_flight(batches: list[ContactBatch]) -> list[ContactBatch]:
-    """The same, told whether all pairs fly apart."""
-    flying = [jnp.all(batch.contacts.flies) for batch in batches]
+def _in_flight(batches: list[ContactBatch], bodies: int) -> list[ContactBatch]:
+    """The same, told which pairs are of bodies that fly apart from all they may touch."""
+    flying = jnp.ones(bodies, bool)
+    for batch in batches:
+        flies = jnp.broadcast_to(batch.contacts.flies[:, None], batch.touched.shape)
+        flying = flying.at[batch.touched].min(flies)
 
-    def told(c: Contact) -> Contact:
-        return c._replace(in_flight=jnp.broadcast_to(jnp.all(jnp.stack(flying)), c.flies.shape))
+    def told(batch: ContactBatch) -> Contact:
+        return batch.contacts._replace(in_flight=jnp.all(flying[batch.touched], axis=1))
 
-    return [batch._replace(contacts=told(batch.contacts)) for batch in batches]
+    return [batch._replace(contacts=told(batch)) for batch in batches]
 
 
 def contact_batches(

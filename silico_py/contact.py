@@ -63,7 +63,7 @@ class Contact(NamedTuple):
     distance: Float[Array, ""]  # unit of shapes' slacks and of slip: 1, more for distant pairs
     apart: Float[Array, ""]  # least scaling at the end of the step: 1, less lets shapes overlap
     flies: Bool[Array, ""]  # whether free motion ends with the pair apart
-    in_flight: Bool[Array, ""]  # whether it does so with every pair of the scene
+    in_flight: Bool[Array, ""]  # whether it does so with every pair of both bodies
     nested: Nested | None = None
 
     @property
@@ -199,8 +199,8 @@ def _wrench(impulse: Float[Array, "3"], arm: Float[Array, "3"]) -> Float[Array, 
 def ease(c: Contact, easing: Float[Array, ""]) -> Contact:
     """The contact with less friction: sticking contacts near the limit fold the path.
 
-    In flight nothing pushes meanwhile: before the contact points are found, impulses at long arms
-    would throw the bodies about.
+    Bodies in flight are not pushed meanwhile: before the contact points are found, impulses at long
+    arms would throw them about.
     """
     mass = jnp.where(c.in_flight & (easing > 0), 0, c.mass)
     return c._replace(friction=(1 - EASED_FRICTION * easing) * c.friction, mass=mass)

@@ -34,6 +34,24 @@ def thrown(scene, seed):
     )
 
 
+def test_first_steps_of_a_disc_that_flies_beside_a_box_at_rest():
+    floor = sp.HalfSpace(normal=(0, 0, 1), offset=0.0)
+    shapes = {"disc": FLAT["disc"], "box": sp.Box((0.2, 0.2, 0.1))}
+    bodies = [sp.Body(name, [shape], mass=1.0) for name, shape in shapes.items()]
+    scene = sp.Scene(bodies, [floor], timestep=TIMESTEP, friction=0.5)
+    resting = scene.state([[0, 0, 0], [1, 0, 0.1]])
+    states = jax.tree.map(
+        lambda flying, still: jnp.concatenate([flying, jnp.tile(still[1:], (COUNT, 1, 1))], axis=1),
+        thrown(scene, 4),
+        resting,
+    )
+    options = sp.SolverOptions(relaxation=1e-3, polish=0)
+    run = jax.jit(lambda s: jax.lax.map(lambda state: sp.step(scene, state, None, options)[1], s))
+    info = run(states)
+    assert info.converged.all()
+    assert (info.iterations > 30).mean() < 0.2  # half of them before such pairs were known
+
+
 @pytest.mark.parametrize("name", FLAT)
 def test_first_steps_of_flat_bodies_in_flight(name):
     floor = sp.HalfSpace(normal=(0, 0, 1), offset=0.0)
