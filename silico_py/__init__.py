@@ -1,7 +1,5 @@
 """Differentiable rigid-body contact simulation: one complementarity problem a step."""
 
-from importlib.metadata import version as _version
-
 from silico_py import rotation as rotation
 from silico_py import scenes as scenes
 from silico_py.body import Body as Body
@@ -39,4 +37,11 @@ from silico_py.viewing import save_html as save_html
 from silico_py.viewing import show as show
 from silico_py.viewing import view as view
 
-__version__ = _version("silico-py")
+
+def __getattr__(name: str) -> str:
+    """`__version__`, looked up when asked for: a checkout that is not installed has none."""
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("silico-py")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
