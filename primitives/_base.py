@@ -158,6 +158,15 @@ def parameter(
     return jnp.asarray(value, dtype=dtype)
 
 
+def several(name: str, value: Any, what: str) -> tuple:
+    """An iterable as a tuple."""
+    try:
+        return tuple(value)
+    except TypeError as error:
+        kind = type(value).__name__
+        raise ValueError(f"{name}: expected {what}, several in a list, got {kind}") from error
+
+
 def unit(name: str, value: Any, size: int, dtype: np.dtype) -> Array:
     """Check a vector of norm one; it is refused rather than silently normalised."""
     array = parameter(name, value, (size,), dtype)

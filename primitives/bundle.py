@@ -20,6 +20,7 @@ from silico_py.primitives._base import (
     parameter,
     primitive,
     safe_norm,
+    several,
     unit,
 )
 from silico_py.primitives._rotation import Quaternion, multiply, rotation_matrix
@@ -48,11 +49,7 @@ class Bundle(Shape):
     orientations: Float[Array, "n 4"]
 
     def __init__(self, pieces: Iterable[tuple[Shape, ArrayLike, ArrayLike]]) -> None:
-        try:
-            pieces = list(pieces)
-        except TypeError as error:
-            kind = type(pieces).__name__
-            raise ValueError(f"pieces: expected several in a list, got {kind}") from error
+        pieces = several("pieces", pieces, "(shape, position, orientation)")
         if not pieces:
             raise ValueError("pieces: a bundle needs at least one piece")
         shapes: list[Shape] = []

@@ -94,10 +94,8 @@ def assemble(
     Of each kind of pair the nearest become contacts, up to a limit if there is one: that of pairs
     of bodies, or that of bodies with the environment.
     """
-    batches = contact_batches(scene, motions, relaxation, limits)
-    sides = [(batch.contacts.a, batch.contacts.b) for batch in batches]
     groups, cells, started = [], [], []
-    for batch in _in_flight(batches, len(motions.mass)):
+    for batch in contact_batches(scene, motions, relaxation, limits):
         contacts, variables = jax.vmap(formulation.start)(batch.contacts)
         cone = formulation.cone(batch.contacts.a.shape, batch.contacts.b.shape)
         groups.append(
@@ -118,6 +116,7 @@ def assemble(
         started.append(batch._replace(contacts=contacts))
     scale = jax.vmap(row_scale)(motions)
     start = jnp.zeros_like(scale)
+    sides = [(batch.contacts.a, batch.contacts.b) for batch in started]
     problem = Problem(
         node_residual=dynamics,
         node_data=motions,
@@ -127,19 +126,6 @@ def assemble(
         first_share=easier.first_share(sides),
     )
     return problem, Variables.of(start, cells), started
-
-
-def _in_flight(batches: list[ContactBatch], bodies: int) -> list[ContactBatch]:
-    """The same, told which pairs are of bodies that fly apart from all they may touch."""
-    flying = jnp.ones(bodies, bool)
-    for batch in batches:
-        flies = jnp.broadcast_to(batch.contacts.flies[:, None], batch.touched.shape)
-        flying = flying.at[batch.touched].min(flies)
-
-    def told(batch: ContactBatch) -> Contact:
-        return batch.contacts._replace(in_flight=jnp.all(flying[batch.touched], axis=1))
-
-    return [batch._replace(contacts=told(batch)) for batch in batches]
 
 
 def contact_batches(
@@ -164,7 +150,19 @@ def contact_batches(
         if candidates is not None:
             contacts = contacts._replace(mass=candidates.acting * contacts.mass)
         batches.append(ContactBatch(indices, nodes, contacts, candidates))
-    return batches
+    return _in_flight(batches, len(motions.mass))
+
+
+def _in_flight(batches: list[ContactBatch], bodies: int) -> list[ContactBatch]:
+    """The same, told which pairs are of bodies that fly apart from all they may touch."""
+    flying = jnp.ones(bodies, bool)
+    for batch in batches:
+        flying = flying.at[batch.touched].min(batch.contacts.flies[:, None])
+
+    def told(batch: ContactBatch) -> Contact:
+        return batch.contacts._replace(in_flight=jnp.all(flying[batch.touched], axis=1))
+
+    return [batch._replace(contacts=told(batch)) for batch in batches]
 
 
 def _pieces(scene: Scene) -> tuple[dict[Hashable, PieceBatch], dict]:

@@ -135,6 +135,7 @@ def _extent(piece: Piece, direction: Float[Array, "3"]) -> Float[Array, ""]:
 
 
 def _freely_moved(side: Side) -> Piece:
+    """The piece at the end of the step if nothing touched its body."""
     return _moved(side, None if side.motion is None else _free_motion(side.motion))
 
 
@@ -142,7 +143,11 @@ def _approach(a: Side, b: Side) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """The gap of the balls before the step, and what free motion takes away from it [m]."""
     start_a, start_b = current(a), current(b)
     balls = separation(start_a, start_b)
-    return balls.gap, -jnp.sum(balls.normal * (_free_move(a, start_a) - _free_move(b, start_b)))
+    move_a, move_b = (
+        _freely_moved(side).reference - start.reference
+        for side, start in ((a, start_a), (b, start_b))
+    )
+    return balls.gap, -jnp.sum(balls.normal * (move_a - move_b))
 
 
 def separation(a: Piece, b: Piece) -> Separation:
@@ -154,18 +159,10 @@ def separation(a: Piece, b: Piece) -> Separation:
         gap = height - a.length
     else:
         between = a.reference - b.reference
-        size = safe_norm(between)
-        normal = between / jnp.where(size > 0, size, 1)
-        gap = size - a.length - b.length
+        normal = safe_unit(between)
+        gap = safe_norm(between) - a.length - b.length
         grown += growth(b.shape, length) * b.length
     return Separation(gap, 1 + gap / grown, a.reference - (a.length + gap / 2) * normal, normal)
-
-
-def _free_move(side: Side, start: Piece) -> Float[Array, "3"]:
-    """How far the ball would move in this step if nothing touched its body."""
-    if side.motion is None:
-        return jnp.zeros_like(start.center)
-    return _freely_moved(side).reference - start.reference
 
 
 def _free_motion(m: Motion) -> Float[Array, "6"]:

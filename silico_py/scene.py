@@ -15,7 +15,8 @@ from numpy.typing import ArrayLike
 
 from silico_py.body import IDENTITY, Body
 from silico_py.primitives import Bundle, ConvexShape, Shape, pytree, pytree_dataclass, static
-from silico_py.validation import check_unit, number, quaternions, several, vector
+from silico_py.primitives._base import several
+from silico_py.validation import check_unit, number, quaternions, vector
 
 
 @pytree_dataclass

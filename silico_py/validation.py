@@ -9,13 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from silico_py.primitives._base import concrete
+
 UNIT_TOLERANCE = 1e-6
 
 
 def vector(name: str, value: Any, *shape: int) -> Array:
     """A finite float array of the given shape."""
     try:
-        if any(_is_text(leaf) for leaf in jax.tree.leaves(value)):
+        known = concrete(value)
+        if known is not None and known.dtype.kind in "SU":
             raise TypeError("text is not read as numbers")
         array = jnp.asarray(value, dtype=jnp.result_type(float, getattr(value, "dtype", float)))
     except (TypeError, ValueError) as error:
@@ -25,20 +28,6 @@ def vector(name: str, value: Any, *shape: int) -> Array:
     if not isinstance(array, jax.core.Tracer) and not np.all(np.isfinite(np.asarray(array))):
         raise ValueError(f"{name}: has NaN or infinite entries; give finite numbers")
     return array
-
-
-def _is_text(value: Any) -> bool:
-    kind = getattr(getattr(value, "dtype", None), "kind", "f")
-    return isinstance(value, (str, bytes)) or kind in "SU"
-
-
-def several(name: str, value: Any, what: str) -> tuple:
-    """An iterable as a tuple."""
-    try:
-        return tuple(value)
-    except TypeError as error:
-        kind = type(value).__name__
-        raise ValueError(f"{name}: expected {what}, several in a list, got {kind}") from error
 
 
 def number(name: str, value: Any, positive: bool = False, nonnegative: bool = False) -> Array:

@@ -11,6 +11,7 @@ from silico_py.assembly import contact_batches
 from silico_py.integrator import next_pose
 
 SIZE, COUNT, TIMESTEP, RHO = 0.3, 60, 0.01, 1e-6
+FLOOR = sp.HalfSpace(normal=(0, 0, 1), offset=0.0)
 FLAT = {
     "cone": sp.Cone(SIZE, 0.02 * SIZE),
     "disc": sp.Ellipsoid((SIZE, SIZE, 0.01 * SIZE)),
@@ -20,29 +21,37 @@ FLAT = {
 }
 
 
-def thrown(scene, seed):
+def turned(rng, *shape):
+    """Orientations at random."""
+    turn = rng.normal(size=(*shape, 4))
+    return jnp.array(turn / np.linalg.norm(turn, axis=-1, keepdims=True))
+
+
+def above_floor(timestep, friction, **shapes):
+    bodies = [sp.Body(name, [shape], mass=1.0) for name, shape in shapes.items()]
+    return sp.Scene(bodies, [FLOOR], timestep=timestep, friction=friction)
+
+
+def thrown(seed):
     """Tumbling at random heights that its bounding ball keeps above the floor."""
     rng = np.random.default_rng(seed)
-    turn = rng.normal(size=(COUNT, 1, 4))
+    turn = turned(rng, COUNT, 1)
     place = np.zeros((COUNT, 1, 3))
     place[..., 2] = 1.2 * SIZE + rng.uniform(0.05, 1, (COUNT, 1))
     return sp.State(
         jnp.array(place),
-        jnp.array(turn / np.linalg.norm(turn, axis=-1, keepdims=True)),
+        turn,
         jnp.array(rng.normal(size=(COUNT, 1, 3))),
         jnp.array(3 * rng.normal(size=(COUNT, 1, 3))),
     )
 
 
 def test_first_steps_of_a_disc_that_flies_beside_a_box_at_rest():
-    floor = sp.HalfSpace(normal=(0, 0, 1), offset=0.0)
-    shapes = {"disc": FLAT["disc"], "box": sp.Box((0.2, 0.2, 0.1))}
-    bodies = [sp.Body(name, [shape], mass=1.0) for name, shape in shapes.items()]
-    scene = sp.Scene(bodies, [floor], timestep=TIMESTEP, friction=0.5)
+    scene = above_floor(TIMESTEP, 0.5, disc=FLAT["disc"], box=sp.Box((0.2, 0.2, 0.1)))
     resting = scene.state([[0, 0, 0], [1, 0, 0.1]])
     states = jax.tree.map(
         lambda flying, still: jnp.concatenate([flying, jnp.tile(still[1:], (COUNT, 1, 1))], axis=1),
-        thrown(scene, 4),
+        thrown(4),
         resting,
     )
     options = sp.SolverOptions(relaxation=1e-3, polish=0)
@@ -54,10 +63,8 @@ def test_first_steps_of_a_disc_that_flies_beside_a_box_at_rest():
 
 @pytest.mark.parametrize("name", FLAT)
 def test_first_steps_of_flat_bodies_in_flight(name):
-    floor = sp.HalfSpace(normal=(0, 0, 1), offset=0.0)
-    body = sp.Body(name, [FLAT[name]], mass=1.0)
-    scene = sp.Scene([body], [floor], timestep=TIMESTEP, friction=0.5)
-    options, states = sp.SolverOptions(relaxation=RHO, polish=0), thrown(scene, 3)
+    scene = above_floor(TIMESTEP, 0.5, body=FLAT[name])
+    options, states = sp.SolverOptions(relaxation=RHO, polish=0), thrown(3)
     run = jax.jit(lambda s: jax.lax.map(lambda state: sp.step(scene, state, None, options), s))
     after, info = run(states)
     assert info.converged.all()
@@ -82,8 +89,7 @@ def test_what_flies_apart_is_apart():
     shapes = FLAT["cone"], sp.Box((0.2, 0.1, 0.15))
     bodies = [sp.Body(f"body {k}", [shape], mass=1.0) for k, shape in enumerate(shapes)]
     scene = sp.Scene(bodies, timestep=0.05, gravity=(0, 0, 0))
-    turn = rng.normal(size=(200, 2, 4))
-    turn /= np.linalg.norm(turn, axis=-1, keepdims=True)
+    turn = turned(rng, 200, 2)
     place = rng.uniform(-0.4, 0.4, (200, 2, 3))
     speeds = (rng.normal(size=(200, 2, 3)) for _ in range(2))
     states = sp.State(*map(jnp.array, (place, turn, *speeds)))
@@ -118,10 +124,8 @@ def test_bodies_that_pass_through_each_other_are_not_apart():
 def test_what_comes_from_afar_overlaps_no_more_than_the_rest(shape):
     """A body that falls many of its sizes in one step, against its exact scaling afterwards."""
     rng, count = np.random.default_rng(7), 40
-    floor, size = sp.HalfSpace(normal=(0, 0, 1), offset=0.0), 3 * float(shape.half_extents[1])
-    scene = sp.Scene([sp.Body("body", [shape], mass=1.0)], [floor], timestep=0.1, friction=0.3)
-    turn = rng.normal(size=(count, 1, 4))
-    turn /= np.linalg.norm(turn, axis=-1, keepdims=True)
+    size, scene = 3 * float(shape.half_extents[1]), above_floor(0.1, 0.3, body=shape)
+    turn = turned(rng, count, 1)
     place, speed = np.zeros((2, count, 1, 3))
     place[..., 2] = 20 * size
     speed[..., 2] = -20 * size / scene.timestep
@@ -131,7 +135,7 @@ def test_what_comes_from_afar_overlaps_no_more_than_the_rest(shape):
         after, info = sp.step(scene, state, None, sp.SolverOptions(relaxation=RHO, polish=0))
         ground = jnp.zeros(3), jnp.array([1.0, 0, 0, 0])
         pose = after.position[0], after.orientation[0]
-        return 1 - sp.collide(shape, pose, floor, ground).alpha, info.converged
+        return 1 - sp.collide(shape, pose, FLOOR, ground).alpha, info.converged
 
     found, converged = jax.jit(lambda s: jax.lax.map(overlap, s))(states)
     assert converged.all()
