@@ -14,7 +14,7 @@ from silico_py import broad_phase, easier, friction, rotation
 from silico_py.broad_phase import Candidates, Limits
 from silico_py.collision_program import SlackMap, pair_length
 from silico_py.common_form import common
-from silico_py.contact import Contact, Formulation, Side, ease, lighter
+from silico_py.contact import Contact, Formulation, Side, ease, unit_impulse
 from silico_py.integrator import Motion, dynamics, row_scale
 from silico_py.scene import Scene
 from silico_py.solver import CellGroup, Problem, Variables
@@ -148,7 +148,7 @@ def contact_batches(
             pairs = pairs.chosen(candidates.chosen)
         contacts = _contacts(scene, *pairs.sides(motions), relaxation)
         if candidates is not None:
-            contacts = contacts._replace(mass=candidates.acting * contacts.mass)
+            contacts = contacts._replace(impulse=candidates.acting * contacts.impulse)
         batches.append(ContactBatch(indices, nodes, contacts, candidates))
     return _in_flight(batches, len(motions.mass))
 
@@ -242,7 +242,5 @@ def _contacts(scene: Scene, a: Side, b: Side, relaxation: Array) -> Contact:
         for side in (a, b)
     )
     origin, one = jnp.zeros_like(a.position), jnp.ones_like(length)
-    flies = jax.vmap(broad_phase.flies_apart)(a, b)
-    return Contact(
-        a, b, friction_, relaxation, lighter(a, b), length, origin, one, one, flies, flies
-    )
+    impulse, flies = (jax.vmap(of)(a, b) for of in (unit_impulse, broad_phase.flies_apart))
+    return Contact(a, b, friction_, relaxation, impulse, length, origin, one, one, flies, flies)

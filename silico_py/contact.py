@@ -3,9 +3,9 @@
 Departures from eq. 20 of the single-level paper, each measured: the normal force uses the
 raw sensitivity N = d alpha / d x instead of a unit normal (with unit normals most drops
 fail in 3D), each body's wrench uses its own N, and friction is a second-order cone without
-a tangent basis. The unit of impulse of a contact is that of its lighter body at 1 m/s, the
-unit of length that of its smaller shape, so that the relaxation means the same for any
-mass and size.
+a tangent basis. The unit of impulse of a contact is that of its lighter body at the unit of
+speed, the units of length and speed those of its smaller shape, so that the relaxation means
+the same for any mass and size.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from silico_py import friction, rotation
-from silico_py.collision_program import Piece, SlackMap, Warm
-from silico_py.integrator import Motion, next_pose
+from silico_py.collision_program import Piece, SlackMap, Warm, pair_length
+from silico_py.integrator import Motion, next_pose, unit_speed
 from silico_py.primitives import ConvexShape
 from silico_py.solver import CellJacobian, CellResidual, CellVariables, ProductCone
 from silico_py.solver.dense import matmul
@@ -38,9 +38,10 @@ class Side(NamedTuple):
     motion: Motion | None
 
 
-def lighter(a: Side, b: Side) -> Float[Array, ""]:
-    """Mass of the lighter body of a pair [kg]."""
-    return a.motion.mass if b.motion is None else jnp.minimum(a.motion.mass, b.motion.mass)
+def unit_impulse(a: Side, b: Side) -> Float[Array, ""]:
+    """Of the lighter body of a pair at its unit of speed [kg m/s]."""
+    lighter = a.motion.mass if b.motion is None else jnp.minimum(a.motion.mass, b.motion.mass)
+    return lighter * unit_speed(pair_length(a.shape, b.shape))
 
 
 class Nested(NamedTuple):
@@ -57,10 +58,10 @@ class Contact(NamedTuple):
     b: Side
     friction: Float[Array, ""]
     relaxation: Float[Array, ""]
-    mass: Float[Array, ""]  # unit of impulse [kg m/s], less where the pair acts in part
+    impulse: Float[Array, ""]  # unit of impulse [kg m/s], less where the pair acts in part
     length: Float[Array, ""]  # unit of length [m]
     origin: Float[Array, "3"]  # of the contact point unknown, world [m]
-    distance: Float[Array, ""]  # unit of shapes' slacks and of slip: 1, more for distant pairs
+    distance: Float[Array, ""]  # unit of slacks of shapes and friction: 1, more for distant pairs
     apart: Float[Array, ""]  # least scaling at the end of the step: 1, less lets shapes overlap
     flies: Bool[Array, ""]  # whether free motion ends with the pair apart
     in_flight: Bool[Array, ""]  # whether it does so with every pair of both bodies
@@ -70,6 +71,11 @@ class Contact(NamedTuple):
     def arity(self) -> int:
         """Number of moving bodies."""
         return 1 if self.b.motion is None else 2
+
+    @property
+    def slip(self) -> Float[Array, ""]:
+        """Unit of the slip at the contact [m/s]."""
+        return self.distance * unit_speed(self.length)
 
     @property
     def sides(self) -> tuple[Side, ...]:
@@ -179,12 +185,12 @@ def exchange(
     limit = friction.limit(c.friction, touch.gamma, normal, c.relaxation)
     limit = (1 - easing) * limit + easing * jax.lax.stop_gradient(limit)
     tangential = friction.project(normal, touch.beta[1:])
-    on_a = c.mass * (touch.gamma * touch.normal_a + tangential)
-    on_b = -c.mass * (touch.gamma * touch.normal_b + tangential)
+    on_a = c.impulse * (touch.gamma * touch.normal_a + tangential)
+    on_b = -c.impulse * (touch.gamma * touch.normal_b + tangential)
     impulses = [_wrench(on_a, touch.point - a.center_of_mass)]
     if c.arity == 2:
         impulses.append(_wrench(on_b, touch.point - b.center_of_mass))
-    slack = friction.slack(touch.psi, normal, slip) / c.distance
+    slack = friction.slack(touch.psi, normal, slip) / c.slip
     return Exchange(
         nodes=-jnp.stack(impulses),
         limit=(touch.beta[0] - limit)[None],
@@ -202,8 +208,8 @@ def ease(c: Contact, easing: Float[Array, ""]) -> Contact:
     Bodies in flight are not pushed meanwhile: before the contact points are found, impulses at long
     arms would throw them about.
     """
-    mass = jnp.where(c.in_flight & (easing > 0), 0, c.mass)
-    return c._replace(friction=(1 - EASED_FRICTION * easing) * c.friction, mass=mass)
+    impulse = jnp.where(c.in_flight & (easing > 0), 0, c.impulse)
+    return c._replace(friction=(1 - EASED_FRICTION * easing) * c.friction, impulse=impulse)
 
 
 def posed(c: Contact, change: Float[Array, "arity 6"]) -> Contact:

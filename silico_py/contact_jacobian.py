@@ -203,18 +203,18 @@ def all_derivatives(
     d_tangential = matmul(_d_project(normal, project, u.beta[1:]), d_normal)
     d_tangential += columns.place(3, beta=project)
     wrenches = [
-        sign * c.mass * _wrench(side, u.gamma, tangential, d_tangential, columns, easing)
+        sign * c.impulse * _wrench(side, u.gamma, tangential, d_tangential, columns, easing)
         for side, sign in ((a, -1.0), (b, 1.0))[: c.arity]
     ]
     d_friction = matmul(_d_project(normal, project, slip), d_normal) + matmul(project, d_slip)
     head = jnp.eye(2, dtype=x.dtype)
     limit = _limit(u.gamma, normal, d_normal, c.friction * (1 - easing), columns)
-    gap = columns.place(2, alpha=head[:, :1], psi=head[:, 1:] / c.distance)
+    gap = columns.place(2, alpha=head[:, :1], psi=head[:, 1:] / c.slip)
     return Rows(
         nodes=jnp.concatenate(wrenches),
         local=jnp.concatenate([a.d_normal - b.d_normal, _optimality(c, columns), limit]),
         shapes=jnp.concatenate([a.d_slack, b.d_slack]) / c.distance,
-        ends=jnp.concatenate([gap, d_friction / c.distance]),
+        ends=jnp.concatenate([gap, d_friction / c.slip]),
     )
 
 

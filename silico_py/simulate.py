@@ -418,5 +418,5 @@ def _among_all(part: ContactInfo, end: Separation, chosen: Int[Array, " contacts
 
 def _contact_info(touch: Touch, c: Contact) -> ContactInfo:
     tangential = project(touch.normal, touch.beta[1:])
-    force = c.mass * (touch.gamma * touch.normal_a + tangential) / c.a.motion.timestep
+    force = c.impulse * (touch.gamma * touch.normal_a + tangential) / c.a.motion.timestep
     return ContactInfo(touch.alpha, touch.point, safe_unit(touch.normal), force)

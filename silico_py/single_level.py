@@ -93,8 +93,9 @@ def start_contact(c: Contact) -> tuple[Contact, CellVariables]:
     gamma = jnp.minimum(s.complementarity / far / (alpha - 1), START_GAMMA)
     identity = friction.CONE.identity(dtype)
     point = jnp.zeros(3, dtype)
-    x = [point, alpha[None], s.primal.eps_a, s.primal.eps_b, distance * identity[:1]]
+    c = c._replace(origin=s.primal.point, distance=distance)
+    x = [point, alpha[None], s.primal.eps_a, s.primal.eps_b, c.slip * identity[:1]]
     dual = [s.dual_a, s.dual_b, gamma[None], identity]
     slack = [s.slack_a / distance, s.slack_b / distance, (alpha - 1)[None], identity]
     variables = CellVariables(*(jnp.concatenate(parts) for parts in (x, dual, slack)))
-    return c._replace(origin=s.primal.point, distance=distance), variables
+    return c, variables

@@ -25,9 +25,9 @@ class Contact(NamedTuple):
         a, b: the two shapes.
         alpha, point, normal: as in `ContactInfo`.
         impulse: on a, force times time step over the unit of impulse.
-        slip: velocity of a relative to b at the point, world [m/s].
+        slip: velocity of a relative to b at the point, world, over the unit of speed.
         friction: Coulomb coefficient.
-        mass: unit of impulse, at 1 m/s [kg].
+        unit: of impulse [kg m/s].
         length: unit of length [m].
     """
 
@@ -40,7 +40,7 @@ class Contact(NamedTuple):
     impulse: np.ndarray
     slip: np.ndarray
     friction: float
-    mass: float
+    unit: float
     length: float
 
     @property

@@ -80,12 +80,12 @@ class Balance(NamedTuple):
     loads: list[Load]
 
     def conditions(self, tolerance: float, rounding: float) -> dict[str, Condition]:
-        """Pose update and both balances, each in units of the body at 1 m/s."""
+        """Pose update and both balances, each in units of the body at its unit of speed."""
         unit, turning = self.units()
         pose, extent = self.pose_error(), np.abs(self.after.position).max()
         linear = np.abs(self.linear() / unit).max()
         angular = np.abs(self.angular() / turning).max()
-        unknown = sum(load.error for load in self.loads) / self.mass
+        unknown = sum(load.error for load in self.loads) / unit.min()
         leverage = sum(load.error * np.linalg.norm(self.arm(load)) for load in self.loads)
         speed, swing = np.abs(self.after.velocity).max(), np.abs(self.after.spin).max()
         room = tolerance + unknown + rounding * (1 + speed)
@@ -97,10 +97,10 @@ class Balance(NamedTuple):
         }
 
     def units(self) -> tuple[np.ndarray, np.ndarray]:
-        """What 1 m/s changes in each row of the balances, springs included."""
+        """What the unit of speed changes in each row of the balances, springs included."""
         gyration = np.sqrt(np.trace(self.inertia) / 3 / self.mass)
-        springs = self.timestep**2 * self.stiffness
-        return self.mass + springs[:3], self.mass * gyration + springs[3:]
+        springs, speed = self.timestep**2 * self.stiffness, unit_speed(2 * gyration)
+        return speed * (self.mass + springs[:3]), speed * (self.mass * gyration + springs[3:])
 
     def arm(self, load: Load) -> np.ndarray:
         """From the next centre of mass to where the load acts [m]."""
@@ -126,6 +126,11 @@ class Balance(NamedTuple):
         change = change - _cayley_derivative(-h * w).T @ self.inertia @ w
         moments = [load.moment + np.cross(self.arm(load), load.impulse) for load in self.loads]
         return self.before.turn.apply(change) - sum(moments)
+
+
+def unit_speed(size: float) -> float:
+    """Of what has this size: 1 m/s, beyond a metre that times its root [m/s]."""
+    return float(np.sqrt(max(1.0, size)))
 
 
 def _cayley_derivative(t: np.ndarray) -> np.ndarray:

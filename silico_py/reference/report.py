@@ -52,8 +52,9 @@ def worst(conditions: Iterable[Condition]) -> Condition:
 class StepReport:
     """The conditions of one step, each at the body or contact where it is worst.
 
-    Everything is in the units of the contact (impulse: its lighter body at 1 m/s; length: its
-    smaller shape) or of the body (momentum: its mass at 1 m/s), as the relaxation is.
+    Everything is in the units of the contact (impulse: its lighter body at the unit of
+    speed; length and speed: those of its smaller shape) or of the body (momentum: its mass at its
+    unit of speed), as the relaxation is. A unit of speed is 1 m/s, of more than a metre its root.
 
     Attributes:
         pose: the next pose is the present one moved by the next velocity.

@@ -11,7 +11,7 @@ from silico_py.options import SolverOptions
 from silico_py.primitives import ConvexShape
 from silico_py.reference.certificate import Placed
 from silico_py.reference.contact import Contact, collision_conditions, force_conditions
-from silico_py.reference.motion import Balance, Load, Motion
+from silico_py.reference.motion import Balance, Load, Motion, unit_speed
 from silico_py.reference.report import Condition, StepReport, worst
 from silico_py.scene import ContactPair, Scene, State
 from silico_py.simulate import Info
@@ -114,12 +114,12 @@ def _pushes(scene: Scene, index: int, contacts: list[Contact], tolerance: float)
     """Contact impulses on one body."""
     loads = []
     for pair, c in zip(scene.pairs, contacts, strict=True):
-        impulse = c.mass * c.impulse
+        impulse = c.unit * c.impulse
         if pair.body_a == index:
             loads.append(Load(impulse, c.point))
         if pair.body_b == index:
             # The second body is pushed along its own N, the report gives the one of the first.
-            error = c.mass * abs(c.gamma) * tolerance
+            error = c.unit * abs(c.gamma) * tolerance
             loads.append(Load(-impulse, c.point, error=error))
     return loads
 
@@ -141,8 +141,9 @@ def _contact(scene: Scene, after: list[Motion], info: Info, k: int) -> Contact:
     pair, contacts = scene.pairs[k], info.contacts
     a, b = _placed(scene, after, pair.body_a, pair.piece_a), _other(scene, after, pair)
     bodies = [i for i in (pair.body_a, pair.body_b) if i is not None]
-    mass = min(float(scene.bodies[i].mass) for i in bodies)
     length = min(float(s.shape.characteristic_length) for s in (a, b) if s.shape.scaled)
+    speed = unit_speed(length)
+    unit = speed * min(float(scene.bodies[i].mass) for i in bodies)
     a, b = (side._replace(growth=_growth(side.shape, length)) for side in (a, b))
     point, force = np.asarray(contacts.point[k], float), np.asarray(contacts.force[k], float)
     velocities = [after[i].velocity_at(point) for i in bodies] + [np.zeros(3)]
@@ -153,10 +154,10 @@ def _contact(scene: Scene, after: list[Motion], info: Info, k: int) -> Contact:
         alpha=float(contacts.alpha[k]),
         point=point,
         normal=np.asarray(contacts.normal[k], float),
-        impulse=float(scene.timestep) * force / mass,
-        slip=velocities[0] - velocities[1],
+        impulse=float(scene.timestep) * force / unit,
+        slip=(velocities[0] - velocities[1]) / speed,
         friction=float(scene.friction),
-        mass=mass,
+        unit=unit,
         length=length,
     )
 
