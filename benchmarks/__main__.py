@@ -24,6 +24,7 @@ from benchmarks import (
     peg,
     rest,
     robustness_floor,
+    robustness_large,
     robustness_overlaps,
     robustness_pairs,
     robustness_towers,
@@ -35,6 +36,7 @@ from benchmarks import (
 
 ALL = {
     "robustness_floor": robustness_floor.run,
+    "robustness_large": robustness_large.run,
     "robustness_pairs": robustness_pairs.run,
     "robustness_towers": robustness_towers.run,
     "robustness_overlaps": robustness_overlaps.run,

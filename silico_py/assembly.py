@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import Any, NamedTuple
 
 import jax
@@ -14,7 +14,7 @@ from silico_py import broad_phase, easier, friction, rotation
 from silico_py.broad_phase import Candidates, Limits
 from silico_py.collision_program import SlackMap, pair_length
 from silico_py.common_form import common
-from silico_py.contact import Contact, Formulation, Side, ease, unit_impulse
+from silico_py.contact import Contact, Formulation, Side, ease, lighter
 from silico_py.integrator import Motion, dynamics, row_scale
 from silico_py.scene import Scene
 from silico_py.solver import CellGroup, Problem, Variables
@@ -115,6 +115,8 @@ def assemble(
         cells.append(variables)
         started.append(batch._replace(contacts=contacts))
     scale = jax.vmap(row_scale)(motions)
+    if started:
+        scale *= started[0].contacts.speed[0]
     start = jnp.zeros_like(scale)
     sides = [(batch.contacts.a, batch.contacts.b) for batch in started]
     problem = Problem(
@@ -138,7 +140,7 @@ def contact_batches(
         kind_a, row_a = where[pair.body_a, pair.piece_a]
         kind_b, row_b = where[WORLD if pair.body_b is None else pair.body_b, pair.piece_b]
         kinds.setdefault((kind_a, kind_b), []).append((index, row_a, row_b))
-    batches = []
+    batches, speed = [], _unit_speed(pieces.values())
     for (kind_a, kind_b), members in kinds.items():
         indices, rows_a, rows_b = map(np.array, zip(*members, strict=True))
         pairs, candidates = Pairs(pieces[kind_a], pieces[kind_b], rows_a, rows_b), None
@@ -146,7 +148,7 @@ def contact_batches(
         if most is not None and len(indices) > most:
             candidates = broad_phase.nearest(nodes, *pairs.sides(motions), most)
             pairs = pairs.chosen(candidates.chosen)
-        contacts = _contacts(scene, *pairs.sides(motions), relaxation)
+        contacts = _contacts(scene, *pairs.sides(motions), relaxation, speed)
         if candidates is not None:
             contacts = contacts._replace(impulse=candidates.acting * contacts.impulse)
         batches.append(ContactBatch(indices, nodes, contacts, candidates))
@@ -232,15 +234,30 @@ def _stacked(members: list[tuple[int, Any, Array, Array]]) -> PieceBatch:
     )
 
 
-def _contacts(scene: Scene, a: Side, b: Side, relaxation: Array) -> Contact:
+def _unit_speed(pieces: Iterable[PieceBatch]) -> Float[Array, ""]:
+    """1 m/s, or times the root of the smallest shape's size where that is more than a metre.
+
+    Falls over their own size end at speeds that grow with its root: impulses and slips of large
+    bodies would be far from their start. It is the smallest that counts, for what moves the large
+    body under it by a share of that one's size moves it by many of its own.
+    """
+    shapes = [batch.sides.shape for batch in pieces if batch.sides.shape.scaled]
+    sizes = [jnp.min(jax.vmap(lambda shape: shape.characteristic_length)(s)) for s in shapes]
+    return jnp.sqrt(jnp.maximum(1, jnp.min(jnp.stack(sizes))))
+
+
+def _contacts(scene: Scene, a: Side, b: Side, relaxation: Array, speed: Array) -> Contact:
     length = jax.vmap(pair_length)(a.shape, b.shape)
-    friction_, relaxation = (
-        jnp.broadcast_to(v, length.shape) for v in (scene.friction, relaxation)
+    friction_, relaxation, speed = (
+        jnp.broadcast_to(v, length.shape) for v in (scene.friction, relaxation, speed)
     )
     a, b = (
         side._replace(map=jax.vmap(SlackMap.in_pair)(side.map, side.shape, length))
         for side in (a, b)
     )
     origin, one = jnp.zeros_like(a.position), jnp.ones_like(length)
-    impulse, flies = (jax.vmap(of)(a, b) for of in (unit_impulse, broad_phase.flies_apart))
-    return Contact(a, b, friction_, relaxation, impulse, length, origin, one, one, flies, flies)
+    impulse = speed * jax.vmap(lighter)(a, b)
+    flies = jax.vmap(broad_phase.flies_apart)(a, b)
+    return Contact(
+        a, b, friction_, relaxation, impulse, length, speed, origin, one, one, flies, flies
+    )

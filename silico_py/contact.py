@@ -4,8 +4,8 @@ Departures from eq. 20 of the single-level paper, each measured: the normal forc
 raw sensitivity N = d alpha / d x instead of a unit normal (with unit normals most drops
 fail in 3D), each body's wrench uses its own N, and friction is a second-order cone without
 a tangent basis. The unit of impulse of a contact is that of its lighter body at the unit of
-speed, the units of length and speed those of its smaller shape, so that the relaxation means
-the same for any mass and size.
+speed, the unit of length that of its smaller shape, so that the relaxation means the same for
+any mass and size.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from silico_py import friction, rotation
-from silico_py.collision_program import Piece, SlackMap, Warm, pair_length
-from silico_py.integrator import Motion, next_pose, unit_speed
+from silico_py.collision_program import Piece, SlackMap, Warm
+from silico_py.integrator import Motion, next_pose
 from silico_py.primitives import ConvexShape
 from silico_py.solver import CellJacobian, CellResidual, CellVariables, ProductCone
 from silico_py.solver.dense import matmul
@@ -38,10 +38,9 @@ class Side(NamedTuple):
     motion: Motion | None
 
 
-def unit_impulse(a: Side, b: Side) -> Float[Array, ""]:
-    """Of the lighter body of a pair at its unit of speed [kg m/s]."""
-    lighter = a.motion.mass if b.motion is None else jnp.minimum(a.motion.mass, b.motion.mass)
-    return lighter * unit_speed(pair_length(a.shape, b.shape))
+def lighter(a: Side, b: Side) -> Float[Array, ""]:
+    """Mass of the lighter body of a pair [kg]."""
+    return a.motion.mass if b.motion is None else jnp.minimum(a.motion.mass, b.motion.mass)
 
 
 class Nested(NamedTuple):
@@ -60,6 +59,7 @@ class Contact(NamedTuple):
     relaxation: Float[Array, ""]
     impulse: Float[Array, ""]  # unit of impulse [kg m/s], less where the pair acts in part
     length: Float[Array, ""]  # unit of length [m]
+    speed: Float[Array, ""]  # unit of speed, one for the scene [m/s]
     origin: Float[Array, "3"]  # of the contact point unknown, world [m]
     distance: Float[Array, ""]  # unit of slacks of shapes and friction: 1, more for distant pairs
     apart: Float[Array, ""]  # least scaling at the end of the step: 1, less lets shapes overlap
@@ -75,7 +75,7 @@ class Contact(NamedTuple):
     @property
     def slip(self) -> Float[Array, ""]:
         """Unit of the slip at the contact [m/s]."""
-        return self.distance * unit_speed(self.length)
+        return self.distance * self.speed
 
     @property
     def sides(self) -> tuple[Side, ...]:

@@ -61,22 +61,12 @@ def dynamics(y: Float[Array, "6"], motion: Motion) -> Float[Array, "6"]:
     return jnp.concatenate([linear, momentum - h * (m.torque + spring[3:])])
 
 
-def unit_speed(size: Float[Array, ""]) -> Float[Array, ""]:
-    """Unit of speed of what has this size: 1 m/s, beyond a metre that times its root [m/s].
-
-    Falls over their own size end at speeds that grow with its root: in units of 1 m/s impulses and
-    slips of large bodies would be as far from their start as their speeds are from 1.
-    """
-    return jnp.sqrt(jnp.maximum(1, size))
-
-
 def row_scale(motion: Motion) -> Float[Array, "6"]:
     """What a unit of velocity changes in the rows of `dynamics`."""
     m = motion
     gyration = jnp.sqrt(jnp.trace(m.inertia) / 3 / m.mass)
     arm = jnp.concatenate([jnp.ones(3, gyration.dtype), jnp.broadcast_to(gyration, (3,))])
-    # A ball of about its size has twice the radius of gyration.
-    return unit_speed(2 * gyration) * (m.mass * arm + m.timestep**2 * m.stiffness)
+    return m.mass * arm + m.timestep**2 * m.stiffness
 
 
 def next_pose(y: Float[Array, "*n 6"], motion: Motion) -> tuple[Array, Array]:

@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float
 
 from silico_py import broad_phase, rotation
 from silico_py.compilation import jitted
-from silico_py.contact import Contact, Formulation, unit_impulse
+from silico_py.contact import Contact, Formulation, lighter
 from silico_py.integrator import Motion
 from silico_py.options import SolverOptions, or_default
 from silico_py.scene import Scene, State, check_state
@@ -278,7 +278,7 @@ def _by_fading(
 ) -> Float[Array, "n size 18"]:
     """What changes as pairs come near enough to act, or leave: see `broad_phase`."""
     contacts = group.data
-    whole = contacts._replace(impulse=jax.vmap(unit_impulse)(contacts.a, contacts.b))
+    whole = contacts._replace(impulse=contacts.speed * jax.vmap(lighter)(contacts.a, contacts.b))
     forces = replace(group, data=whole).residual(y, cell).nodes.reshape(len(cell.x), 1, -1)
     change = matmul(forces, weights[:, : forces.shape[-1]])[:, 0]
 

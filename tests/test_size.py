@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import silico_py as sp
+from silico_py import reference
 
 FLOOR = sp.HalfSpace(normal=(0, 0, 1), offset=0.0)
 LIMIT = 30  # Newton steps
@@ -41,6 +42,10 @@ def test_a_fall_is_similar_at_any_size(rho):
         np.testing.assert_allclose(scaled, own, rtol=0, atol=1e-6)
     alphas = (t.info.contacts.alpha for t in (large, small))
     np.testing.assert_allclose(*alphas, rtol=0, atol=1e-6)
+    scene, _ = block_and_barrel(25.0, 5.0)
+    before, last = (jax.tree.map(lambda v, k=k: v[k], large) for k in (-2, -1))
+    report = reference.check_step(scene, before.state, None, last.state, last.info, options)
+    assert report.ok, report
 
 
 def test_boxes_of_ten_metres_land_in_few_iterations():

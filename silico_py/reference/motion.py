@@ -63,6 +63,7 @@ class Balance(NamedTuple):
     Attributes:
         name: of the body.
         mass: [kg].
+        speed: the scene's unit [m/s].
         inertia: about the centre of mass, body frame [kg m^2].
         stiffness: (6,) of springs to a commanded displacement, world [N/m, N m/rad].
         timestep: [s].
@@ -72,6 +73,7 @@ class Balance(NamedTuple):
 
     name: str
     mass: float
+    speed: float
     inertia: np.ndarray
     stiffness: np.ndarray
     timestep: float
@@ -80,7 +82,7 @@ class Balance(NamedTuple):
     loads: list[Load]
 
     def conditions(self, tolerance: float, rounding: float) -> dict[str, Condition]:
-        """Pose update and both balances, each in units of the body at its unit of speed."""
+        """Pose update and both balances, each in units of the body at the unit of speed."""
         unit, turning = self.units()
         pose, extent = self.pose_error(), np.abs(self.after.position).max()
         linear = np.abs(self.linear() / unit).max()
@@ -99,8 +101,8 @@ class Balance(NamedTuple):
     def units(self) -> tuple[np.ndarray, np.ndarray]:
         """What the unit of speed changes in each row of the balances, springs included."""
         gyration = np.sqrt(np.trace(self.inertia) / 3 / self.mass)
-        springs, speed = self.timestep**2 * self.stiffness, unit_speed(2 * gyration)
-        return speed * (self.mass + springs[:3]), speed * (self.mass * gyration + springs[3:])
+        springs, arm = self.timestep**2 * self.stiffness, self.mass * gyration
+        return self.speed * (self.mass + springs[:3]), self.speed * (arm + springs[3:])
 
     def arm(self, load: Load) -> np.ndarray:
         """From the next centre of mass to where the load acts [m]."""
@@ -126,11 +128,6 @@ class Balance(NamedTuple):
         change = change - _cayley_derivative(-h * w).T @ self.inertia @ w
         moments = [load.moment + np.cross(self.arm(load), load.impulse) for load in self.loads]
         return self.before.turn.apply(change) - sum(moments)
-
-
-def unit_speed(size: float) -> float:
-    """Of what has this size: 1 m/s, beyond a metre that times its root [m/s]."""
-    return float(np.sqrt(max(1.0, size)))
 
 
 def _cayley_derivative(t: np.ndarray) -> np.ndarray:

@@ -53,8 +53,9 @@ class StepReport:
     """The conditions of one step, each at the body or contact where it is worst.
 
     Everything is in the units of the contact (impulse: its lighter body at the unit of
-    speed; length and speed: those of its smaller shape) or of the body (momentum: its mass at its
-    unit of speed), as the relaxation is. A unit of speed is 1 m/s, of more than a metre its root.
+    speed; length: its smaller shape) or of the body (momentum: its mass at the unit of speed), as
+    the relaxation is. The unit of speed is 1 m/s, or times the root of the smallest shape's size
+    where that is more than a metre.
 
     Attributes:
         pose: the next pose is the present one moved by the next velocity.

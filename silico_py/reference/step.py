@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from silico_py.options import SolverOptions
 from silico_py.primitives import ConvexShape
 from silico_py.reference.certificate import Placed
 from silico_py.reference.contact import Contact, collision_conditions, force_conditions
-from silico_py.reference.motion import Balance, Load, Motion, unit_speed
+from silico_py.reference.motion import Balance, Load, Motion
 from silico_py.reference.report import Condition, StepReport, worst
 from silico_py.scene import ContactPair, Scene, State
 from silico_py.simulate import Info
@@ -101,6 +102,7 @@ def _balance(
     return Balance(
         name=body.name,
         mass=float(body.mass),
+        speed=_unit_speed(scene),
         inertia=np.asarray(body.inertia, float),
         stiffness=np.asarray(body.stiffness, float),
         timestep=float(scene.timestep),
@@ -142,7 +144,7 @@ def _contact(scene: Scene, after: list[Motion], info: Info, k: int) -> Contact:
     a, b = _placed(scene, after, pair.body_a, pair.piece_a), _other(scene, after, pair)
     bodies = [i for i in (pair.body_a, pair.body_b) if i is not None]
     length = min(float(s.shape.characteristic_length) for s in (a, b) if s.shape.scaled)
-    speed = unit_speed(length)
+    speed = _unit_speed(scene)
     unit = speed * min(float(scene.bodies[i].mass) for i in bodies)
     a, b = (side._replace(growth=_growth(side.shape, length)) for side in (a, b))
     point, force = np.asarray(contacts.point[k], float), np.asarray(contacts.force[k], float)
@@ -160,6 +162,13 @@ def _contact(scene: Scene, after: list[Motion], info: Info, k: int) -> Contact:
         unit=unit,
         length=length,
     )
+
+
+def _unit_speed(scene: Scene) -> float:
+    """1 m/s, or times the root of the smallest shape's size where that is more than a metre."""
+    shapes = [piece[0] for body in scene.bodies for piece in body.pieces]
+    shapes += [fixture.shape for fixture in scene.environment if fixture.shape.scaled]
+    return math.sqrt(max(1.0, min(float(shape.characteristic_length) for shape in shapes)))
 
 
 def _growth(shape: ConvexShape, length: float) -> float:
