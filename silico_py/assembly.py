@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -14,7 +15,7 @@ from silico_py import broad_phase, easier, friction, rotation
 from silico_py.broad_phase import Candidates, Limits
 from silico_py.collision_program import SlackMap, pair_length
 from silico_py.common_form import common
-from silico_py.contact import Contact, Formulation, Side, ease, lighter
+from silico_py.contact import Contact, Formulation, Side, ease, lighter, slip_unit
 from silico_py.integrator import Motion, dynamics, row_scale
 from silico_py.scene import Scene
 from silico_py.solver import CellGroup, Problem, Variables
@@ -114,9 +115,8 @@ def assemble(
         )
         cells.append(variables)
         started.append(batch._replace(contacts=contacts))
-    scale = jax.vmap(row_scale)(motions)
-    if started:
-        scale *= started[0].contacts.speed[0]
+    unit = started[0].contacts.speed[0] if started else jnp.ones_like(relaxation)
+    scale = jax.vmap(partial(row_scale, unit=unit))(motions)
     start = jnp.zeros_like(scale)
     sides = [(batch.contacts.a, batch.contacts.b) for batch in started]
     problem = Problem(
@@ -257,7 +257,7 @@ def _contacts(scene: Scene, a: Side, b: Side, relaxation: Array, speed: Array) -
     )
     origin, one = jnp.zeros_like(a.position), jnp.ones_like(length)
     impulse = speed * jax.vmap(lighter)(a, b)
-    flies = jax.vmap(broad_phase.flies_apart)(a, b)
+    slip, flies = jax.vmap(slip_unit)(a, b, speed), jax.vmap(broad_phase.flies_apart)(a, b)
     return Contact(
-        a, b, friction_, relaxation, impulse, length, speed, origin, one, one, flies, flies
+        a, b, friction_, relaxation, impulse, length, speed, slip, origin, one, one, flies, flies
     )

@@ -120,5 +120,5 @@ def start_contact(
     identity = friction.CONE.identity(found.alpha.dtype)
     gap = jnp.maximum(found.alpha - 1, START_GAP)[None]
     dual = jnp.concatenate([identity[:1], identity])
-    variables = CellVariables(c.slip * identity[:1], dual, jnp.concatenate([gap, identity]))
+    variables = CellVariables(c.sliding * identity[:1], dual, jnp.concatenate([gap, identity]))
     return c._replace(nested=Nested(rho, Warm(found.end, jnp.asarray(warm_start)))), variables

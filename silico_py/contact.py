@@ -20,8 +20,9 @@ from jaxtyping import Array, Bool, Float
 
 from silico_py import friction, rotation
 from silico_py.collision_program import Piece, SlackMap, Warm
-from silico_py.integrator import Motion, next_pose
+from silico_py.integrator import FAST, Motion, next_pose
 from silico_py.primitives import ConvexShape
+from silico_py.primitives._base import safe_norm
 from silico_py.solver import CellJacobian, CellResidual, CellVariables, ProductCone
 from silico_py.solver.dense import matmul
 
@@ -43,6 +44,30 @@ def lighter(a: Side, b: Side) -> Float[Array, ""]:
     return a.motion.mass if b.motion is None else jnp.minimum(a.motion.mass, b.motion.mass)
 
 
+def slip_unit(a: Side, b: Side, speed: Float[Array, ""]) -> Float[Array, ""]:
+    """Unit of slip of a pair: that of `speed`, or as fast as it is before the step over `FAST`.
+
+    In a small unit friction of fast pairs would be as far from its start as their slip is from 1.
+    """
+    fast = safe_norm(_velocity(a) - _velocity(b)) + _sweep(a) + _sweep(b)
+    return jnp.maximum(speed, fast / FAST)
+
+
+def _velocity(side: Side) -> Float[Array, "3"]:
+    """Of the centre of mass before the step, with which it starts the step."""
+    if side.motion is None:
+        return jnp.zeros_like(side.position)
+    return side.motion.memory * side.motion.velocity
+
+
+def _sweep(side: Side) -> Float[Array, ""]:
+    """A bound on the speed of the piece's points about the centre of mass, before the step."""
+    if side.motion is None:
+        return jnp.zeros_like(side.position[0])
+    reach = safe_norm(side.position) + side.shape.characteristic_length
+    return reach * side.motion.memory * safe_norm(side.motion.angular_velocity)
+
+
 class Nested(NamedTuple):
     """How the bilevel solves the collision program of a contact."""
 
@@ -60,6 +85,7 @@ class Contact(NamedTuple):
     impulse: Float[Array, ""]  # unit of impulse [kg m/s], less where the pair acts in part
     length: Float[Array, ""]  # unit of length [m]
     speed: Float[Array, ""]  # unit of speed, one for the scene [m/s]
+    slip: Float[Array, ""]  # unit of slip: that, more for fast pairs [m/s]
     origin: Float[Array, "3"]  # of the contact point unknown, world [m]
     distance: Float[Array, ""]  # unit of slacks of shapes and friction: 1, more for distant pairs
     apart: Float[Array, ""]  # least scaling at the end of the step: 1, less lets shapes overlap
@@ -73,9 +99,9 @@ class Contact(NamedTuple):
         return 1 if self.b.motion is None else 2
 
     @property
-    def slip(self) -> Float[Array, ""]:
-        """Unit of the slip at the contact [m/s]."""
-        return self.distance * self.speed
+    def sliding(self) -> Float[Array, ""]:
+        """Unit of the slacks of friction [m/s]."""
+        return self.distance * self.slip
 
     @property
     def sides(self) -> tuple[Side, ...]:
@@ -190,7 +216,7 @@ def exchange(
     impulses = [_wrench(on_a, touch.point - a.center_of_mass)]
     if c.arity == 2:
         impulses.append(_wrench(on_b, touch.point - b.center_of_mass))
-    slack = friction.slack(touch.psi, normal, slip) / c.slip
+    slack = friction.slack(touch.psi, normal, slip) / c.sliding
     return Exchange(
         nodes=-jnp.stack(impulses),
         limit=(touch.beta[0] - limit)[None],

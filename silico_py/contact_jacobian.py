@@ -209,12 +209,12 @@ def all_derivatives(
     d_friction = matmul(_d_project(normal, project, slip), d_normal) + matmul(project, d_slip)
     head = jnp.eye(2, dtype=x.dtype)
     limit = _limit(u.gamma, normal, d_normal, c.friction * (1 - easing), columns)
-    gap = columns.place(2, alpha=head[:, :1], psi=head[:, 1:] / c.slip)
+    gap = columns.place(2, alpha=head[:, :1], psi=head[:, 1:] / c.sliding)
     return Rows(
         nodes=jnp.concatenate(wrenches),
         local=jnp.concatenate([a.d_normal - b.d_normal, _optimality(c, columns), limit]),
         shapes=jnp.concatenate([a.d_slack, b.d_slack]) / c.distance,
-        ends=jnp.concatenate([gap, d_friction / c.slip]),
+        ends=jnp.concatenate([gap, d_friction / c.sliding]),
     )
 
 

@@ -8,7 +8,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from silico_py import rotation
+from silico_py.primitives._base import safe_norm
 from silico_py.solver.dense import matmul
+
+# Bodies before the step that move at more than so many units of speed are measured in a larger one.
+FAST = 2.0
 
 
 class Motion(NamedTuple):
@@ -61,12 +65,15 @@ def dynamics(y: Float[Array, "6"], motion: Motion) -> Float[Array, "6"]:
     return jnp.concatenate([linear, momentum - h * (m.torque + spring[3:])])
 
 
-def row_scale(motion: Motion) -> Float[Array, "6"]:
-    """What a unit of velocity changes in the rows of `dynamics`."""
+def row_scale(motion: Motion, unit: Float[Array, ""]) -> Float[Array, "6"]:
+    """What the speed of the body, or the unit of speed, changes in the rows of `dynamics`."""
     m = motion
     gyration = jnp.sqrt(jnp.trace(m.inertia) / 3 / m.mass)
     arm = jnp.concatenate([jnp.ones(3, gyration.dtype), jnp.broadcast_to(gyration, (3,))])
-    return m.mass * arm + m.timestep**2 * m.stiffness
+    # The points of a ball of about its size are at twice the radius of gyration.
+    speed = safe_norm(m.velocity) + 2 * gyration * safe_norm(m.angular_velocity)
+    speed = jnp.maximum(unit, m.memory * speed / FAST)
+    return speed * (m.mass * arm + m.timestep**2 * m.stiffness)
 
 
 def next_pose(y: Float[Array, "*n 6"], motion: Motion) -> tuple[Array, Array]:

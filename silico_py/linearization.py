@@ -7,6 +7,7 @@ frame. A perturbed orientation is q (x) cay(dtheta).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -16,9 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from silico_py import broad_phase, rotation
+from silico_py import broad_phase, friction, rotation
 from silico_py.compilation import jitted
-from silico_py.contact import Contact, Formulation, lighter
+from silico_py.contact import Contact, Formulation, Side, lighter, slip_unit
 from silico_py.integrator import Motion
 from silico_py.options import SolverOptions, or_default
 from silico_py.scene import Scene, State, check_state
@@ -252,6 +253,7 @@ def _by_inputs(
         rows = _with_units(formulation, rows, *at)
         part = matmul(transposed(weights), rows).reshape(len(rows), size, -1, 6).swapaxes(1, 2)
         by_pose += accumulate(part.reshape(-1, size, 6), group.nodes.reshape(-1), n)
+        total += _by_speed(group, cell, weights, bodies)
         if group.graph is not None:
             total += _by_fading(group, w.y, cell, weights, bodies)
     poses = jax.vmap(Inputs.pose_derivative)(bodies)
@@ -269,6 +271,24 @@ def _with_units(
     return jax.lax.cond(distant, lambda: rows + through(*at), lambda: rows)
 
 
+def _by_speed(
+    group: CellGroup,
+    cell: CellVariables,
+    weights: Float[Array, "contacts rows size"],
+    bodies: Inputs,
+) -> Float[Array, "n size 18"]:
+    """What changes as the unit of slip of fast pairs follows their speed."""
+    contacts, size = group.data, friction.CONE.dim
+
+    def through() -> Float[Array, "n size 18"]:
+        slack = -cell.slack[:, None, -size:] / contacts.slip[:, None, None]
+        change = matmul(slack, weights[:, -size:])[:, 0]
+        return _through_inputs(group, lambda a, b, c: slip_unit(a, b, c.speed), change, bodies)
+
+    none = jnp.zeros((len(bodies.arm), weights.shape[-1], 18), weights.dtype)
+    return jax.lax.cond(jnp.any(contacts.slip > contacts.speed), through, lambda: none)
+
+
 def _by_fading(
     group: CellGroup,
     y: Float[Array, "n 6"],
@@ -282,18 +302,33 @@ def _by_fading(
     forces = replace(group, data=whole).residual(y, cell).nodes.reshape(len(cell.x), 1, -1)
     change = matmul(forces, weights[:, : forces.shape[-1]])[:, 0]
 
+    def acting(a: Side, b: Side, c: Contact) -> Float[Array, ""]:
+        return broad_phase.share(broad_phase.distance(a, b))
+
+    return _through_inputs(group, acting, change, bodies)
+
+
+def _through_inputs(
+    group: CellGroup,
+    number: Callable[[Side, Side, Contact], Float[Array, ""]],
+    change: Float[Array, "contacts size"],
+    bodies: Inputs,
+) -> Float[Array, "n size 18"]:
+    """What changes with a number of each contact, which follows the inputs of its bodies."""
+
     def slope(c: Contact, inputs: Inputs) -> Float[Array, "arity 18"]:
-        def acting(changes: Float[Array, "arity 18"]) -> Float[Array, ""]:
+        def at(changes: Float[Array, "arity 18"]) -> Float[Array, ""]:
             motions = jax.vmap(Inputs.changed)(inputs, changes)
             moved = [
                 side._replace(motion=jax.tree.map(lambda v, k=k: v[k], motions))
                 for k, side in enumerate(c.sides)
             ]
-            return broad_phase.share(broad_phase.distance(*moved, *(c.a, c.b)[c.arity :]))
+            a, b = (*moved, *(c.a, c.b)[c.arity :])
+            return number(a, b, c)
 
-        return jax.grad(acting)(jnp.zeros((c.arity, 18), y.dtype))
+        return jax.grad(at)(jnp.zeros((c.arity, 18), change.dtype))
 
     inputs = jax.tree.map(lambda v: v[group.nodes], bodies)
-    slopes = jax.vmap(slope)(contacts, inputs)
+    slopes = jax.vmap(slope)(group.data, inputs)
     part = change[:, None, :, None] * slopes[:, :, None, :]
-    return accumulate(part.reshape(-1, *part.shape[2:]), group.nodes.reshape(-1), len(y))
+    return accumulate(part.reshape(-1, *part.shape[2:]), group.nodes.reshape(-1), len(bodies.arm))

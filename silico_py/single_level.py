@@ -94,7 +94,7 @@ def start_contact(c: Contact) -> tuple[Contact, CellVariables]:
     identity = friction.CONE.identity(dtype)
     point = jnp.zeros(3, dtype)
     c = c._replace(origin=s.primal.point, distance=distance)
-    x = [point, alpha[None], s.primal.eps_a, s.primal.eps_b, c.slip * identity[:1]]
+    x = [point, alpha[None], s.primal.eps_a, s.primal.eps_b, c.sliding * identity[:1]]
     dual = [s.dual_a, s.dual_b, gamma[None], identity]
     slack = [s.slack_a / distance, s.slack_b / distance, (alpha - 1)[None], identity]
     variables = CellVariables(*(jnp.concatenate(parts) for parts in (x, dual, slack)))

@@ -25,7 +25,7 @@ class Contact(NamedTuple):
         a, b: the two shapes.
         alpha, point, normal: as in `ContactInfo`.
         impulse: on a, force times time step over the unit of impulse.
-        slip: velocity of a relative to b at the point, world, over the unit of speed.
+        slip: velocity of a relative to b at the point, world, over the unit of slip.
         friction: Coulomb coefficient.
         unit: of impulse [kg m/s].
         length: unit of length [m].

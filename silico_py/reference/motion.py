@@ -8,6 +8,7 @@ import numpy as np
 from scipy.spatial.transform import Rotation
 
 from silico_py.body import Body
+from silico_py.integrator import FAST
 from silico_py.reference.report import Condition, at_most
 from silico_py.scene import State
 
@@ -63,7 +64,7 @@ class Balance(NamedTuple):
     Attributes:
         name: of the body.
         mass: [kg].
-        speed: the scene's unit [m/s].
+        speed: unit of speed of the scene [m/s].
         inertia: about the centre of mass, body frame [kg m^2].
         stiffness: (6,) of springs to a commanded displacement, world [N/m, N m/rad].
         timestep: [s].
@@ -99,10 +100,12 @@ class Balance(NamedTuple):
         }
 
     def units(self) -> tuple[np.ndarray, np.ndarray]:
-        """What the unit of speed changes in each row of the balances, springs included."""
+        """What the speed before the step changes in each row of the balances, springs included."""
         gyration = np.sqrt(np.trace(self.inertia) / 3 / self.mass)
         springs, arm = self.timestep**2 * self.stiffness, self.mass * gyration
-        return self.speed * (self.mass + springs[:3]), self.speed * (arm + springs[3:])
+        spinning = 2 * gyration * np.linalg.norm(self.before.spin)
+        speed = max(self.speed, (np.linalg.norm(self.before.velocity) + spinning) / FAST)
+        return speed * (self.mass + springs[:3]), speed * (arm + springs[3:])
 
     def arm(self, load: Load) -> np.ndarray:
         """From the next centre of mass to where the load acts [m]."""

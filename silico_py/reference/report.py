@@ -55,7 +55,8 @@ class StepReport:
     Everything is in the units of the contact (impulse: its lighter body at the unit of
     speed; length: its smaller shape) or of the body (momentum: its mass at the unit of speed), as
     the relaxation is. The unit of speed is 1 m/s, or times the root of the smallest shape's size
-    where that is more than a metre.
+    where that is more than a metre; that of bodies and pairs which are faster before the step than
+    twice that is half as much as they.
 
     Attributes:
         pose: the next pose is the present one moved by the next velocity.

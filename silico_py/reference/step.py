@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from scipy.spatial.transform import Rotation
 
+from silico_py.body import Body
+from silico_py.integrator import FAST
 from silico_py.options import SolverOptions
 from silico_py.primitives import ConvexShape
 from silico_py.reference.certificate import Placed
@@ -46,10 +48,11 @@ def check_step(
     control = _control(scene, state, control, next_state, info)
     rho = float((options or SolverOptions()).relaxation)
     after = [Motion.of(body, next_state, i) for i, body in enumerate(scene.bodies)]
-    contacts = [_contact(scene, after, info, k) for k in range(len(scene.pairs))]
+    before = [_before(body, state, i) for i, body in enumerate(scene.bodies)]
+    contacts = [_contact(scene, before, after, info, k) for k in range(len(scene.pairs))]
     rounding = ROUNDING * float(np.finfo(next_state.velocity.dtype).eps)
     rows = [
-        _balance(scene, i, state, after[i], control[i], contacts, rho / 10).conditions(
+        _balance(scene, i, before[i], after[i], control[i], contacts, rho / 10).conditions(
             rho / 10, rounding
         )
         for i in range(len(scene.bodies))
@@ -84,21 +87,26 @@ def _control(scene: Scene, state: State, control: Any, next_state: State, info: 
     return control
 
 
+def _before(body: Body, state: State, index: int) -> Motion:
+    """How a body starts the step."""
+    motion = Motion.of(body, state, index)
+    still = motion._replace(velocity=np.zeros(3), spin=np.zeros(3))
+    return still if body.quasi_dynamic else motion
+
+
 def _balance(
     scene: Scene,
     index: int,
-    state: State,
+    before: Motion,
     after: Motion,
     control: np.ndarray,
     contacts: list[Contact],
     tolerance: float,
 ) -> Balance:
     """What moves one body and how it moved."""
-    body, before = scene.bodies[index], Motion.of(scene.bodies[index], state, index)
+    body = scene.bodies[index]
     applied = float(scene.timestep) * _applied(scene, index, control, before, after)
     loads = [Load(applied[:3], moment=applied[3:]), *_pushes(scene, index, contacts, tolerance)]
-    if body.quasi_dynamic:
-        before = before._replace(velocity=np.zeros(3), spin=np.zeros(3))
     return Balance(
         name=body.name,
         mass=float(body.mass),
@@ -138,7 +146,9 @@ def _applied(
     return np.where(stiffness > 0, spring, weight + control)
 
 
-def _contact(scene: Scene, after: list[Motion], info: Info, k: int) -> Contact:
+def _contact(
+    scene: Scene, before: list[Motion], after: list[Motion], info: Info, k: int
+) -> Contact:
     """Contact k as reported, with its shapes at the next poses."""
     pair, contacts = scene.pairs[k], info.contacts
     a, b = _placed(scene, after, pair.body_a, pair.piece_a), _other(scene, after, pair)
@@ -157,7 +167,7 @@ def _contact(scene: Scene, after: list[Motion], info: Info, k: int) -> Contact:
         point=point,
         normal=np.asarray(contacts.normal[k], float),
         impulse=float(scene.timestep) * force / unit,
-        slip=(velocities[0] - velocities[1]) / speed,
+        slip=(velocities[0] - velocities[1]) / _slip_unit(scene, pair, before, speed),
         friction=float(scene.friction),
         unit=unit,
         length=length,
@@ -169,6 +179,20 @@ def _unit_speed(scene: Scene) -> float:
     shapes = [piece[0] for body in scene.bodies for piece in body.pieces]
     shapes += [fixture.shape for fixture in scene.environment if fixture.shape.scaled]
     return math.sqrt(max(1.0, min(float(shape.characteristic_length) for shape in shapes)))
+
+
+def _slip_unit(scene: Scene, pair: ContactPair, before: list[Motion], speed: float) -> float:
+    """`speed`, or how fast points of the pair may pass each other before the step, over `FAST`."""
+    velocity, sweep = np.zeros(3), []
+    for sign, index, piece in ((1, pair.body_a, pair.piece_a), (-1, pair.body_b, pair.piece_b)):
+        if index is not None:
+            body, motion = scene.bodies[index], before[index]
+            shape, position, _ = body.pieces[piece]
+            arm = np.array(position, float) - np.array(body.center_of_mass, float)
+            reach = np.linalg.norm(arm) + float(shape.characteristic_length)
+            velocity = velocity + sign * motion.velocity
+            sweep.append(reach * np.linalg.norm(motion.spin))
+    return max(speed, float(np.linalg.norm(velocity) + sum(sweep)) / FAST)
 
 
 def _growth(shape: ConvexShape, length: float) -> float:

@@ -1,0 +1,145 @@
+"""Large and fast bodies, which are measured in units of their own speed."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import silico_py as sp
+from silico_py import reference
+from silico_py.linearization import difference, perturb
+
+FLOOR = sp.HalfSpace(normal=(0, 0, 1), offset=0.0)
+LIMIT = 30  # Newton steps
+
+
+def block_and_barrel(size, speed):
+    """A tilted block that falls with a barrel onto the floor, in units of `size` and `speed`."""
+    bodies = [
+        sp.Body("block", [sp.Box((1.2 * size, size, 0.8 * size))], mass=2.0),
+        sp.Body("barrel", [sp.Cylinder(0.9 * size, 2.0 * size)], mass=1.0),
+    ]
+    scene = sp.Scene(bodies, [FLOOR], timestep=0.03 * size / speed, friction=0.4)
+    turn = sp.rotation.normalize(jnp.array([[1.0, 0.1, 0.3, 0.0], [1.0, 0.4, 0.0, 0.2]]))
+    state = scene.state(
+        size * np.array([[0, 0, 1.6], [0.3, 0.1, 4.2]]),
+        turn,
+        speed * np.array([[0.3, 0, -1.0], [0, 0.2, -2.0]]),
+        speed / size * np.array([[0, 0.5, 0.1], [0.2, 0, 0]]),
+    )
+    return scene, state
+
+
+@pytest.mark.parametrize("rho", [1e-3, 1e-6])
+def test_a_fall_is_similar_at_any_size(rho):
+    options = sp.SolverOptions(relaxation=rho, polish=5)
+    run = jax.jit(lambda scene, state: sp.rollout(scene, state, 40, options))
+    small, large = run(*block_and_barrel(1.0, 1.0)), run(*block_and_barrel(25.0, 5.0))
+    assert small.info.converged.all()
+    assert large.info.converged.all()
+    assert float(small.info.contacts.force[:, :, 2].max()) > 5  # they do hit the floor
+    for name, unit in [("position", 25.0), ("velocity", 5.0), ("angular_velocity", 0.2)]:
+        own, scaled = getattr(small.state, name), getattr(large.state, name) / unit
+        np.testing.assert_allclose(scaled, own, rtol=0, atol=1e-6)
+    alphas = (t.info.contacts.alpha for t in (large, small))
+    np.testing.assert_allclose(*alphas, rtol=0, atol=1e-6)
+    scene, _ = block_and_barrel(25.0, 5.0)
+    before, last = (jax.tree.map(lambda v, k=k: v[k], large) for k in (-2, -1))
+    report = reference.check_step(scene, before.state, None, last.state, last.info, options)
+    assert report.ok, report
+
+
+def test_boxes_of_ten_metres_land_in_few_iterations():
+    box = sp.Body("box", [sp.Box((10.0, 6.0, 4.0))], mass=1.0)
+    scene = sp.Scene([box], [FLOOR], timestep=1 / 30, friction=0.2)
+    rng, members = np.random.default_rng(7), 16
+    turn = rng.normal(size=(members, 1, 4))
+    place = np.zeros((members, 1, 3))
+    place[..., 2] = 12.5 + rng.uniform(0, 5, (members, 1))
+    states = sp.State(
+        jnp.array(place),
+        jnp.array(turn / np.linalg.norm(turn, axis=-1, keepdims=True)),
+        jnp.array(rng.uniform(-3, 3, (members, 1, 3))),
+        jnp.array(rng.uniform(-0.3, 0.3, (members, 1, 3))),
+    )
+    options = sp.SolverOptions(relaxation=1e-6)
+    run = jax.jit(lambda s: jax.lax.map(lambda at: sp.rollout(scene, at, 90, options), s))
+    info = run(states).info
+    assert info.converged.all()
+    assert int(info.iterations.max()) <= LIMIT
+
+
+def thrown(speed, seed, members=None):
+    """A box and a cone at random that pass and hit each other and the floor this fast."""
+    bodies = [
+        sp.Body("box", [sp.Box((0.3, 0.2, 0.15))], mass=1.0),
+        sp.Body("cone", [sp.Cone(0.2, 0.5)], mass=2.0),
+    ]
+    scene = sp.Scene(bodies, [FLOOR], timestep=0.02, friction=0.4)
+    rng = np.random.default_rng(seed)
+    shape = () if members is None else (members,)
+    turn = rng.normal(size=(*shape, 2, 4))
+    place = rng.uniform(-0.1, 0.1, (*shape, 2, 3)) + [[0, 0, 0.35], [0, 0, 0.9]]
+    velocity = speed * rng.uniform((-1, -1, -1), (1, 1, 0), (*shape, 2, 3))
+    spin = 2 * speed * rng.uniform(-1, 1, (*shape, 2, 3))
+    turn /= np.linalg.norm(turn, axis=-1, keepdims=True)
+    return scene, sp.State(*map(jnp.array, (place, turn, velocity, spin)))
+
+
+def test_derivatives_of_fast_bodies():
+    scene, state = thrown(speed=5.0, seed=1)
+    rho, length = 1e-3, 1e-4
+    options = sp.SolverOptions(relaxation=rho, polish=10)
+    step = jax.jit(lambda at: sp.step(scene, at, None, options))
+    following, info = step(state)
+    assert info.converged
+    assert float(jnp.min(info.contacts.alpha)) < 1.1
+
+    def end(change):
+        return difference(step(perturb(state, change))[0], following)
+
+    columns = []
+    for column in jnp.eye(24).reshape(24, 2, 12):
+        near, far = (end(k * length * column) - end(-k * length * column) for k in (1, 2))
+        columns.append(((8 * near - far) / (12 * length)).ravel())
+    found, _ = sp.linearize(scene, state, None, rho, options)
+    np.testing.assert_allclose(found, jnp.stack(columns, axis=1), rtol=0, atol=1e-6)
+
+
+def test_steps_of_fast_bodies_meet_their_conditions():
+    scene, states = thrown(speed=20.0, seed=2, members=8)
+    options = sp.SolverOptions(relaxation=1e-6)
+    found, info = jax.jit(jax.vmap(lambda state: sp.step(scene, state, None, options)))(states)
+    assert info.converged.all()
+    for k in range(8):
+        state, following, told = (
+            jax.tree.map(lambda v, k=k: v[k], part) for part in (states, found, info)
+        )
+        report = reference.check_step(scene, state, None, following, told, options)
+        assert report.ok, report
+
+
+def test_boxes_that_hit_the_floor_at_a_hundred_metres_a_second():
+    box = sp.Body("box", [sp.Box((0.3, 0.18, 0.12))], mass=1.0)
+    scene, members = sp.Scene([box], [FLOOR], friction=0.3), 20
+    rng = np.random.default_rng(5)
+    turn = rng.normal(size=(members, 1, 4))
+    place = np.zeros((members, 1, 3))
+    place[..., 2] = 0.4 + rng.uniform(0.2, 0.8, (members, 1))
+    velocity = 100 * rng.uniform((-1, -1, -2), (1, 1, 0), (members, 1, 3))
+    starts = sp.State(
+        jnp.array(place),
+        jnp.array(turn / np.linalg.norm(turn, axis=-1, keepdims=True)),
+        jnp.array(velocity),
+        jnp.array(rng.uniform(-1, 1, (members, 1, 3))),
+    )
+    options = sp.SolverOptions(relaxation=1e-6)
+
+    def run(timestep):
+        at = dataclasses.replace(scene, timestep=timestep)
+        return jax.lax.map(lambda start: sp.rollout(at, start, 60, options), starts)
+
+    for trajectory in map(jax.jit(run), (jnp.asarray(0.1), jnp.asarray(0.01))):
+        assert trajectory.info.converged.all()
