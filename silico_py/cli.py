@@ -147,6 +147,8 @@ def export(
 def demo(out: Folder = Path("out"), frequency: float = 100.0) -> None:
     """The tour: a peg, a stack, two bundles."""
     _check_frequency(frequency)
+    with _complaints():
+        out.mkdir(parents=True, exist_ok=True)
     if tour.main(out, frequency):
         raise typer.Exit(1)
 
@@ -252,6 +254,8 @@ def _made(
         timestep = None if frequency is None else 1 / frequency
         with _complaints():
             return sp.load_model(Path(scene), ignore=tuple(ignore or ()), timestep=timestep)
+    if ignore:
+        raise typer.BadParameter(f"--ignore: is for model files, {scene!r} is a ready scene")
     name = _name(scene)
     if name not in SCENES:
         raise typer.BadParameter(f"no scene {scene!r}; choose from {', '.join(SCENES)}")

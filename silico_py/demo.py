@@ -180,4 +180,8 @@ if __name__ == "__main__":
     parser.add_argument("--out", type=Path, default=Path("out"), help="folder of the pictures")
     parser.add_argument("--frequency", type=_positive, default=100.0, help="steps a second")
     given = parser.parse_args()
+    try:
+        given.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        parser.error(f"--out: {error}")
     sys.exit(1 if main(given.out, given.frequency) else 0)

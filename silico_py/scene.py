@@ -136,7 +136,8 @@ def check_state(scene: Scene, state: State) -> None:
     """Refuse a state that `Scene.state` would not have made; NaN is for the step to report.
 
     Raises:
-        ValueError: for fields of the wrong shape or type, or quaternions that are not unit ones.
+        ValueError: for fields of the wrong shape, type or precision, or quaternions that are not
+            unit ones.
     """
     n = len(scene.bodies)
     for field in dataclasses.fields(State):
@@ -150,6 +151,11 @@ def check_state(scene: Scene, state: State) -> None:
                 f"state: {field.name} is {value.dtype}, position {state.position.dtype}; "
                 "give all fields one precision"
             )
+    if state.position.dtype != scene.timestep.dtype:
+        raise ValueError(
+            f"state: is {state.position.dtype}, the scene {scene.timestep.dtype}; give both one "
+            "precision"
+        )
     if not isinstance(state.orientation, jax.core.Tracer):
         check_unit("state: orientation", np.asarray(state.orientation))
 

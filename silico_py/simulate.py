@@ -109,9 +109,9 @@ def step(
         iterate and says so in `info.converged`.
 
     Raises:
-        ValueError: for a state that does not fit the scene or whose quaternions are not unit
-            ones, a control of the wrong shape or not finite, or a relaxation that the state's
-            precision cannot carry.
+        ValueError: for a state that does not fit the scene, whose quaternions are not unit ones
+            or whose precision is not the scene's, a control of the wrong shape or not finite, or a
+            relaxation that the state's precision cannot carry.
     """
     options = checked(options, scene, state)
     return _step(scene, state, checked_control(scene, state, control), options, guess)
@@ -186,10 +186,8 @@ def rollout(
         A `Trajectory`, or with `with_guess` that and the guess.
 
     Raises:
-        ValueError: for a state that does not fit the scene, whose quaternions are not unit ones
-            or whose precision is not the scene's, controls of the wrong shape or not finite, a
-            guess without `options.warm_start`, or a relaxation that the state's precision cannot
-            carry.
+        ValueError: as `step`, for controls of the wrong shape or not finite, and for a guess
+            without `options.warm_start`.
     """
     options, n = checked(options, scene, state), len(scene.bodies)
     if np.ndim(controls) == 0:
@@ -200,11 +198,6 @@ def rollout(
         controls = jnp.zeros((int(controls), n, 6), state.position.dtype)
     steps = np.shape(controls)[0]
     controls = vector("controls", controls, steps, n, 6)
-    if state.position.dtype != scene.timestep.dtype:
-        raise ValueError(
-            f"state: is {state.position.dtype}, the scene {scene.timestep.dtype}; give both one "
-            "precision"
-        )
     if guess is not None and not options.warm_start:
         raise ValueError("guess: options.warm_start is off; turn it on or leave the guess out")
     trajectory, last = _rollout(scene, state, controls, options, guess)

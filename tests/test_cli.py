@@ -61,6 +61,8 @@ def test_run_with_fewer_contacts_than_act_says_so(tmp_path):
         (["view", "drop:sphere", "--method", "magic"], "magic"),
         (["view", "drop:sphere", "--port", "99999999"], "--port"),
         (["export", "drop:sphere", "/dev/null/model.xml"], "/dev/null"),
+        (["run", "drop:sphere", "--ignore", "motor"], "--ignore"),
+        (["demo", "--out", "/dev/null/pictures"], "/dev/null"),
     ],
 )
 def test_bad_arguments_are_refused(arguments, message):

@@ -570,6 +570,23 @@ def test_approximated_shapes_are_named_in_the_file(tmp_path):
     assert "Cone has no counterpart" in text and "MinkowskiSum has no counterpart" in text
 
 
+def test_what_a_body_loses_is_named(tmp_path):
+    scene, state = ready("grasp")
+    with pytest.warns(sp.ModelWarning) as told:
+        sp.save_model(scene, state, tmp_path / "scene.xml")
+    text = (tmp_path / "scene.xml").read_text()
+    messages = [str(warning.message) for warning in told]
+    assert len(messages) == 2 * len(scene.bodies)
+    assert any(message.startswith("body 'left': a spring") for message in messages)
+    assert all(message in text for message in messages)
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, np.nan])
+def test_a_scale_that_is_not_positive_is_refused(scale):
+    with pytest.raises(ValueError, match="scale"):
+        sp.load_mesh(HERE / "meshes" / "wedge.obj", mass=3.0, scale=scale)
+
+
 def test_impossible_inertia_is_not_saved(tmp_path):
     flat = sp.Body("odd", sp.Sphere(radius=0.1), 1.0, np.diag([1.0, 1.0, 2.0]), np.zeros(3))
     odd = np.diag([1.0, 1.0, 3.0])  # changed where nothing is checked

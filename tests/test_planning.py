@@ -167,6 +167,8 @@ def test_bad_arguments_of_a_push():
         planning.push_to(scene, state, "box", "hand", (0.0, 0.0, 0.0))
     with pytest.raises(ValueError, match="directions"):
         planning.push_to(scene, state, "box", "ball", (0.0, 0.0, 0.0), directions=(7,))
+    with pytest.raises(ValueError, match="relaxations"):
+        planning.push_to(scene, state, "box", "ball", (0.0, 0.0, 0.0), relaxations=(-1.0,))
 
 
 def sliding(parameters):

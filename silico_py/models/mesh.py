@@ -11,6 +11,7 @@ from silico_py.body import IDENTITY, Body
 from silico_py.models.errors import Element, report
 from silico_py.models.hull import MAX_VERTICES, check_limit, pieces
 from silico_py.models.optional import trimesh
+from silico_py.validation import number
 
 
 def load_mesh(
@@ -38,13 +39,15 @@ def load_mesh(
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if it cannot be read as a mesh or spans no volume.
+        ValueError: if it cannot be read as a mesh or spans no volume, or for a scale that is not
+            positive.
         ImportError: without trimesh; install the extra `models`.
 
     Warns:
         ModelWarning: for a hull that was cut to `max_hull_vertices`.
     """
     check_limit(max_hull_vertices)
+    number("scale", scale, positive=True)
     path = Path(path)
     name = name or path.stem
     mesh = read_mesh(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 from scipy.spatial.transform import Rotation
 
 from silico_py.body import Body
+from silico_py.models.errors import ModelWarning
 from silico_py.primitives import (
     Box,
     Capsule,
@@ -26,6 +28,7 @@ from silico_py.scene import Scene, State
 
 TRIANGLE_SLACK = 1e-9
 APPROXIMATED = "{0} has no counterpart in MuJoCo: a mesh inscribed in it"
+LEFT_OUT = "body {0!r}: {1} has no counterpart in MuJoCo and is left out"
 
 
 def save_model(scene: Scene, state: State, path: str | Path) -> None:
@@ -33,8 +36,9 @@ def save_model(scene: Scene, state: State, path: str | Path) -> None:
 
     Masses, inertias and poses are exact. Polytopes become meshes. Cones, padded polytopes
     and Minkowski sums become inscribed meshes; a comment in the file says which. The velocity
-    is in the keyframe `home`. A scene that excludes a piece of its environment gets a fixed body
-    for each piece: MuJoCo excludes bodies. Its contacts are soft: its motion is close, not equal.
+    is in the keyframe `home`. Springs of bodies and starts from rest are left out; a warning and
+    a comment say so. A scene that excludes a piece of its environment gets a fixed body for each
+    piece: MuJoCo excludes bodies. Its contacts are soft: its motion is close, not equal.
 
     Args:
         scene: not batched.
@@ -44,6 +48,9 @@ def save_model(scene: Scene, state: State, path: str | Path) -> None:
     Raises:
         ValueError: for a state that is not one of the scene's, or what MuJoCo refuses: a body
             called `world`, an inertia that no rigid body has.
+
+    Warns:
+        ModelWarning: for what is left out.
     """
     _check(scene, state)
     writer = _Writer()
@@ -103,6 +110,10 @@ class _Writer:
         element = SubElement(self.world, "body", name=body.name)
         element.set("pos", _numbers(position))
         element.set("quat", _numbers(orientation))
+        for lost in _left_out(body):
+            message = LEFT_OUT.format(body.name, lost)
+            warnings.warn(message, ModelWarning, stacklevel=4)
+            element.append(ElementTree.Comment(f" {message} "))
         SubElement(element, "freejoint")
         element.append(_inertial(body))
         for shape, piece_position, piece_orientation in body.pieces:
@@ -170,6 +181,15 @@ def _plane(shape: HalfSpace, position: Any, orientation: Any) -> tuple[np.ndarra
     upright, _ = Rotation.align_vectors([normal], [[0.0, 0.0, 1.0]])
     point = np.asarray(position, float) + float(shape.offset) * normal
     return point, upright.as_quat(scalar_first=True)
+
+
+def _left_out(body: Body) -> list[str]:
+    """What of a body MJCF has no word for."""
+    lost = {
+        "a spring to its commanded place": np.any(np.asarray(body.stiffness) > 0),
+        "to start every step from rest": body.quasi_dynamic,
+    }
+    return [what for what, there in lost.items() if there]
 
 
 def _inertial(body: Body) -> Element:

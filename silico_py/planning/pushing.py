@@ -103,6 +103,8 @@ def push_to(
     number("limit", limit, positive=True)
     if steps < 1 or not relaxations:
         raise ValueError(f"steps, relaxations: needs at least one, got {steps}, {relaxations}")
+    for rho in relaxations:
+        number("relaxations", rho, positive=True)
     plan, evaluations = np.zeros((steps, len(directions))), 0
     for rho in relaxations:
         plan, count = _improved(scene, state, goal, plan, rho, actuation, limit, tolerance)
