@@ -7,6 +7,7 @@ closer, so the search is given all orders to choose from.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from silico_py import friction
 from silico_py.assembly import ContactBatch
 from silico_py.solver import CellVariables, Guess, Variables
 
@@ -26,6 +28,7 @@ class Remembered(NamedTuple):
     Attributes:
         differences: backward differences along a leading axis: the last solution, its change from
             the one before, and the change of that. Each is what the sum of those before missed.
+            Slacks of friction are in m/s.
         usable: whether there are any.
         chosen: of each batch of contacts the pairs they are, where only the nearest are taken.
     """
@@ -50,14 +53,15 @@ def remember(
     """A solution for the contacts of these batches, after `before` for the same contacts."""
     chosen = tuple(None if b.candidates is None else b.candidates.chosen for b in batches)
     if before is None:
-        return Remembered(jax.tree.map(_alone, solution), usable, chosen)
+        alone = jax.tree.map(_alone, solution)
+        return Remembered(_with_slip(alone, batches, jnp.multiply), usable, chosen)
 
     def missed(value: Array, said: Array) -> Array:
         others = jnp.where(before.usable, value - said[:-1], 0)
         return jnp.concatenate([value[None], others])
 
     differences = jax.tree.map(missed, solution, before.guess.variables)
-    return Remembered(differences, usable, chosen)
+    return Remembered(_with_slip(differences, batches, jnp.multiply), usable, chosen)
 
 
 def _alone(value: Float[Array, "*shape"]) -> Float[Array, "orders *shape"]:
@@ -71,13 +75,26 @@ def recall(
     """The same for the contacts of a step with these batches, which starts at `start`."""
     if remembered is None:
         return None
-    before = remembered.differences
+    before, start = remembered.differences, _with_slip(start, batches, jnp.multiply)
     parts = zip(before.cells, start.cells, remembered.chosen, batches, strict=True)
     cells = tuple(
         cell if batch.candidates is None else _matched(cell, first, then, batch.candidates.chosen)
         for cell, first, then, batch in parts
     )
-    return remembered._replace(differences=Variables.of(before.y, cells))
+    matched = Variables.of(before.y, cells)
+    return remembered._replace(differences=_with_slip(matched, batches, jnp.divide))
+
+
+def _with_slip(
+    w: Variables, batches: list[ContactBatch], scaled: Callable[[Array, Array], Array]
+) -> Variables:
+    """With the slacks of friction taken to m/s, or back: their unit changes with the speed."""
+    cells = []
+    for cell, batch in zip(w.cells, batches, strict=True):
+        rest, slip = jnp.split(cell.slack, [cell.slack.shape[-1] - friction.CONE.dim], axis=-1)
+        slip = scaled(slip, batch.contacts.sliding[:, None])
+        cells.append(cell._replace(slack=jnp.concatenate([rest, slip], axis=-1)))
+    return Variables.of(w.y, tuple(cells))
 
 
 def _matched(
