@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 import platform
 import statistics
@@ -211,16 +212,20 @@ def reach(body: sp.Body) -> float:
     return max(float(np.linalg.norm(p) + shape.bounding_radius) for shape, p, _ in body.pieces)
 
 
-def random_drops(body: sp.Body, members: int, seed: int) -> sp.State:
-    """Random poses above the floor: any orientation, 0.2 to 0.8 m of clearance, moving."""
-    rng = np.random.default_rng(seed)
+def random_drops(body: sp.Body, members: int, seed: int, size: float = 1.0) -> sp.State:
+    """Random poses above the floor: any orientation, 0.2 to 0.8 m of clearance, moving.
+
+    Of another `size` [m] it is the same, in units of that and of the speed of a fall over it.
+    """
+    rng, speed = np.random.default_rng(seed), math.sqrt(size)
     orientation = random_turns(rng, members)
     position = np.zeros((members, 1, 3))
-    position[:, 0, 2] = reach(body) + rng.uniform(0.2, 0.8, members)
+    position[:, 0, 2] = reach(body) + size * rng.uniform(0.2, 0.8, members)
     velocity = rng.uniform(-1, 1, (members, 1, 3))
     velocity[..., 2] = rng.uniform(-2, 0, (members, 1))
     spin = rng.uniform(-1, 1, (members, 1, 3))
-    return sp.State(*(jnp.asarray(v) for v in (position, orientation, velocity, spin)))
+    parts = position, orientation, speed * velocity, speed / size * spin
+    return sp.State(*(jnp.asarray(v) for v in parts))
 
 
 def random_turns(rng: np.random.Generator, members: int) -> np.ndarray:

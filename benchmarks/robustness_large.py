@@ -6,11 +6,8 @@ fall over it. Counted as in the robustness on a floor.
 
 from __future__ import annotations
 
-import math
 from functools import partial
 
-import jax.numpy as jnp
-import numpy as np
 from rich.console import Console
 
 import silico_py as sp
@@ -45,15 +42,4 @@ def drops_of(name: str, size: float, members: int) -> tuple[sp.Scene, sp.State]:
     """The scene of one shape of one size, and so many states."""
     body = sp.Body(name, KINDS[name](size), mass=1.0)
     scene = sp.Scene([body], [sp.scenes.floor()], friction=0.2)
-    return scene, random_falls(body, size, members, seed=0)
-
-
-def random_falls(body: sp.Body, size: float, members: int, seed: int) -> sp.State:
-    """Random poses above the floor, moving."""
-    rng, speed = np.random.default_rng(seed), math.sqrt(size)
-    position, velocity, spin = np.zeros((3, members, 1, 3))
-    position[:, 0, 2] = harness.reach(body) + size * rng.uniform(0.2, 0.8, members)
-    velocity[:, 0] = speed * rng.uniform((-1, -1, -2), (1, 1, 0), (members, 3))
-    spin[:, 0] = speed / size * rng.uniform(-1, 1, (members, 3))
-    turns = harness.random_turns(rng, members)
-    return sp.State(*(jnp.asarray(v) for v in (position, turns, velocity, spin)))
+    return scene, harness.random_drops(body, members, seed=0, size=size)

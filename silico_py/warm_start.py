@@ -52,16 +52,20 @@ def remember(
 ) -> Remembered:
     """A solution for the contacts of these batches, after `before` for the same contacts."""
     chosen = tuple(None if b.candidates is None else b.candidates.chosen for b in batches)
+    differences = _with_slip(_differences(solution, before), batches, jnp.multiply)
+    return Remembered(differences, usable, chosen)
+
+
+def _differences(solution: Variables, before: Remembered | None) -> Variables:
+    """Backward differences that end with a solution."""
     if before is None:
-        alone = jax.tree.map(_alone, solution)
-        return Remembered(_with_slip(alone, batches, jnp.multiply), usable, chosen)
+        return jax.tree.map(_alone, solution)
 
     def missed(value: Array, said: Array) -> Array:
         others = jnp.where(before.usable, value - said[:-1], 0)
         return jnp.concatenate([value[None], others])
 
-    differences = jax.tree.map(missed, solution, before.guess.variables)
-    return Remembered(_with_slip(differences, batches, jnp.multiply), usable, chosen)
+    return jax.tree.map(missed, solution, before.guess.variables)
 
 
 def _alone(value: Float[Array, "*shape"]) -> Float[Array, "orders *shape"]:

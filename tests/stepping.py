@@ -45,3 +45,9 @@ def simulate_converged(scene, state, steps, relaxation=1e-6):
     trajectory = simulate(scene, state, steps, relaxation)
     assert trajectory.info.converged.all(), np.flatnonzero(~trajectory.info.converged)
     return trajectory
+
+
+def turned(rng, *shape):
+    """Orientations at random."""
+    turn = rng.normal(size=(*shape, 4))
+    return jnp.array(turn / np.linalg.norm(turn, axis=-1, keepdims=True))

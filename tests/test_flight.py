@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from stepping import turned
 
 import silico_py as sp
 from silico_py import simulate as simulation
@@ -19,12 +20,6 @@ FLAT = {
     "cigar": sp.Ellipsoid((0.1 * SIZE, 0.1 * SIZE, SIZE)),
     "coin": sp.Cylinder(SIZE, 0.05 * SIZE),
 }
-
-
-def turned(rng, *shape):
-    """Orientations at random."""
-    turn = rng.normal(size=(*shape, 4))
-    return jnp.array(turn / np.linalg.norm(turn, axis=-1, keepdims=True))
 
 
 def above_floor(timestep, friction, **shapes):

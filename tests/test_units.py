@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from stepping import turned
 
 import silico_py as sp
 from silico_py import reference
@@ -55,12 +56,12 @@ def test_boxes_of_ten_metres_land_in_few_iterations():
     box = sp.Body("box", [sp.Box((10.0, 6.0, 4.0))], mass=1.0)
     scene = sp.Scene([box], [FLOOR], timestep=1 / 30, friction=0.2)
     rng, members = np.random.default_rng(7), 16
-    turn = rng.normal(size=(members, 1, 4))
+    turn = turned(rng, members, 1)
     place = np.zeros((members, 1, 3))
     place[..., 2] = 12.5 + rng.uniform(0, 5, (members, 1))
     states = sp.State(
         jnp.array(place),
-        jnp.array(turn / np.linalg.norm(turn, axis=-1, keepdims=True)),
+        turn,
         jnp.array(rng.uniform(-3, 3, (members, 1, 3))),
         jnp.array(rng.uniform(-0.3, 0.3, (members, 1, 3))),
     )
@@ -80,11 +81,10 @@ def thrown(speed, seed, members=None):
     scene = sp.Scene(bodies, [FLOOR], timestep=0.02, friction=0.4)
     rng = np.random.default_rng(seed)
     shape = () if members is None else (members,)
-    turn = rng.normal(size=(*shape, 2, 4))
+    turn = turned(rng, *shape, 2)
     place = rng.uniform(-0.1, 0.1, (*shape, 2, 3)) + [[0, 0, 0.35], [0, 0, 0.9]]
     velocity = speed * rng.uniform((-1, -1, -1), (1, 1, 0), (*shape, 2, 3))
     spin = 2 * speed * rng.uniform(-1, 1, (*shape, 2, 3))
-    turn /= np.linalg.norm(turn, axis=-1, keepdims=True)
     return scene, sp.State(*map(jnp.array, (place, turn, velocity, spin)))
 
 
@@ -125,13 +125,13 @@ def test_boxes_that_hit_the_floor_at_a_hundred_metres_a_second():
     box = sp.Body("box", [sp.Box((0.3, 0.18, 0.12))], mass=1.0)
     scene, members = sp.Scene([box], [FLOOR], friction=0.3), 20
     rng = np.random.default_rng(5)
-    turn = rng.normal(size=(members, 1, 4))
+    turn = turned(rng, members, 1)
     place = np.zeros((members, 1, 3))
     place[..., 2] = 0.4 + rng.uniform(0.2, 0.8, (members, 1))
     velocity = 100 * rng.uniform((-1, -1, -2), (1, 1, 0), (members, 1, 3))
     starts = sp.State(
         jnp.array(place),
-        jnp.array(turn / np.linalg.norm(turn, axis=-1, keepdims=True)),
+        turn,
         jnp.array(velocity),
         jnp.array(rng.uniform(-1, 1, (members, 1, 3))),
     )

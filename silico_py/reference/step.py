@@ -49,10 +49,11 @@ def check_step(
     rho = float((options or SolverOptions()).relaxation)
     after = [Motion.of(body, next_state, i) for i, body in enumerate(scene.bodies)]
     before = [_before(body, state, i) for i, body in enumerate(scene.bodies)]
-    contacts = [_contact(scene, before, after, info, k) for k in range(len(scene.pairs))]
+    speed = _unit_speed(scene)
+    contacts = [_contact(scene, speed, before, after, info, k) for k in range(len(scene.pairs))]
     rounding = ROUNDING * float(np.finfo(next_state.velocity.dtype).eps)
     rows = [
-        _balance(scene, i, before[i], after[i], control[i], contacts, rho / 10).conditions(
+        _balance(scene, i, speed, before[i], after[i], control[i], contacts, rho / 10).conditions(
             rho / 10, rounding
         )
         for i in range(len(scene.bodies))
@@ -97,6 +98,7 @@ def _before(body: Body, state: State, index: int) -> Motion:
 def _balance(
     scene: Scene,
     index: int,
+    speed: float,
     before: Motion,
     after: Motion,
     control: np.ndarray,
@@ -110,7 +112,7 @@ def _balance(
     return Balance(
         name=body.name,
         mass=float(body.mass),
-        speed=_unit_speed(scene),
+        speed=speed,
         inertia=np.asarray(body.inertia, float),
         stiffness=np.asarray(body.stiffness, float),
         timestep=float(scene.timestep),
@@ -147,14 +149,13 @@ def _applied(
 
 
 def _contact(
-    scene: Scene, before: list[Motion], after: list[Motion], info: Info, k: int
+    scene: Scene, speed: float, before: list[Motion], after: list[Motion], info: Info, k: int
 ) -> Contact:
     """Contact k as reported, with its shapes at the next poses."""
     pair, contacts = scene.pairs[k], info.contacts
     a, b = _placed(scene, after, pair.body_a, pair.piece_a), _other(scene, after, pair)
     bodies = [i for i in (pair.body_a, pair.body_b) if i is not None]
     length = min(float(s.shape.characteristic_length) for s in (a, b) if s.shape.scaled)
-    speed = _unit_speed(scene)
     unit = speed * min(float(scene.bodies[i].mass) for i in bodies)
     a, b = (side._replace(growth=_growth(side.shape, length)) for side in (a, b))
     point, force = np.asarray(contacts.point[k], float), np.asarray(contacts.force[k], float)
