@@ -89,7 +89,7 @@ def accept(problem: Problem, it: Iterate, step: Step, options: Options) -> Trial
         leaps = halvings < 0
         w = jax.lax.cond(leaps, leap, along, fraction)
         easing, short = choose(leaps, calm, difficulty)
-        measures = measure(problem.eased(easing), w, options)
+        measures = measure(problem, w, easing, options)
         return Trial(halvings, w, measures, fraction, easing, short)
 
     none = Trial(first - 1, it.w, it.measures, jnp.ones_like(step.length), *difficulty)

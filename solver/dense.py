@@ -7,8 +7,9 @@ it splits a program that could run as one kernel (see `fusion`).
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from functools import lru_cache, partial
+from functools import lru_cache, partial, reduce
 from math import prod
+from operator import add
 from typing import Any, NamedTuple
 
 import jax
@@ -74,11 +75,11 @@ def matmul(a: Float[Array, "*batch m k"], b: Float[Array, "*batch k n"]) -> Arra
         return _sum_of_products(a, b) if narrow else a @ b
 
     def term(i: Array | int) -> Array:
-        column = jax.lax.dynamic_index_in_dim(a, i, -1)
-        return column * jax.lax.dynamic_index_in_dim(b, i, -2)
+        one = jax.lax.index_in_dim if isinstance(i, int) else jax.lax.dynamic_index_in_dim
+        return one(a, i, -1) * one(b, i, -2)
 
-    if terms <= UNROLLED:
-        return sum((term(i) for i in range(terms)), jnp.zeros(shape, a.dtype))
+    if 0 < terms <= UNROLLED:
+        return reduce(add, map(term, range(terms)))
     if one_loop:
         return _sum_of_products(a, b)
     return jax.lax.fori_loop(1, terms, lambda i, total: total + term(i), term(0))

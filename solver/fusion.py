@@ -206,9 +206,9 @@ def _guarded(jaxpr: ClosedJaxpr, read: list[int], *leaves: Array) -> tuple[list[
     The compiler aborts over an empty result, and over an argument that nothing reads; what seems
     to read one may read no entry of it.
     """
-    whole = [jnp.zeros(v.aval.shape, v.aval.dtype) for v in jaxpr.jaxpr.invars]
-    for k, value in zip(read, leaves, strict=True):
-        whole[k] = value
+    given = dict(zip(read, leaves, strict=True))
+    kinds = [v.aval for v in jaxpr.jaxpr.invars]
+    whole = [given[k] if k in given else jnp.zeros(v.shape, v.dtype) for k, v in enumerate(kinds)]
     results = [v for v in jaxpr_as_fun(jaxpr)(*whole) if v.size]
     first = [jnp.ravel(v)[0].astype(float) for v in leaves if v.size]
     return results, sum(first, jnp.zeros(()))

@@ -34,8 +34,8 @@ from silico_py.solver.iterate import (
     measure,
 )
 from silico_py.solver.path import Path, by_mode
-from silico_py.solver.problem import Problem, choose
-from silico_py.solver.steps import BOUNDARY, next_step
+from silico_py.solver.problem import Problem, choose, in_one
+from silico_py.solver.steps import BOUNDARY, Step, next_step
 from silico_py.solver.vectors import Variables
 
 LONGER = 1.5  # times as many steps where an attempt is close to a solution
@@ -65,7 +65,7 @@ def begin(
 ) -> Iterate:
     """An attempt before its first step."""
     easing, zero = how.easing.astype(w.y.dtype), jnp.zeros((), int)
-    measures = measure(problem.eased(easing), w, options)
+    measures = measure(problem, w, easing, options)
     polished = measures.error < POLISHED * options.relaxation
     left = jnp.where(polished, 0, zero + options.polish)
     path = _path(problem, w, measures, how, options)
@@ -140,10 +140,15 @@ def _polished(old: Iterate, new: Iterate, how: Attempt, options: Options) -> Ite
 
 
 def _advance(problem: Problem, it: Iterate, options: Options) -> Iterate:
-    """One iteration: factorise, find a step, shorten it."""
+    """One iteration: factorise, find a step, take it."""
     it = it._replace(path=it.path._replace(active=it.path.active & ~is_done(it, options)))
-    eased = problem.eased(it.easing).with_memos(it.measures.memos)
-    step = next_step(eased, kkt.factorize(eased, it.w, it.easing), it, options)
+    factor = kkt.factorize(problem.with_memos(it.measures.memos), it.w, it.easing)
+    return _taken(problem, it, next_step(problem, factor, it, options), options)
+
+
+@in_one
+def _taken(problem: Problem, it: Iterate, step: Step, options: Options) -> Iterate:
+    """Where a step leads that is shortened until it is good enough."""
     trial = accept(problem, it, step, options)
     w, measures = trial.w, trial.measures
     followed = partial(_followed, it.path, step.along, trial.fraction)

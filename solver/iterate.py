@@ -9,7 +9,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from silico_py.solver.path import Path
-from silico_py.solver.problem import Problem, conditions, product_norm, remainder, residual_norm
+from silico_py.solver.problem import (
+    Problem,
+    conditions,
+    in_one,
+    product_norm,
+    remainder,
+    residual_norm,
+)
 from silico_py.solver.vectors import Conditions, Variables
 
 PATIENCE = 3  # short steps in a row that are a stall
@@ -85,9 +92,12 @@ class Iterate(NamedTuple):
         return self.short_steps >= PATIENCE
 
 
-def measure(problem: Problem, w: Variables, options: Options) -> Measures:
-    """Of a point."""
-    problem = problem.prepared(w.y)
+@in_one
+def measure(
+    problem: Problem, w: Variables, easing: Float[Array, ""], options: Options
+) -> Measures:
+    """Of a point, where the problem is eased."""
+    problem = problem.eased(easing).prepared(w.y)
     found = conditions(problem, w)
     off = product_norm(remainder(problem, found, options.relaxation))
     return Measures(found, problem.memos, residual_norm(problem, found), off)

@@ -22,7 +22,7 @@ from jaxtyping import Array, Bool, Float
 from silico_py.solver import condensed, krylov
 from silico_py.solver.cones import ProductCone, Scaling
 from silico_py.solver.dense import matmul, outlined, transposed
-from silico_py.solver.problem import CellGroup, CellJacobian, Problem
+from silico_py.solver.problem import CellGroup, CellJacobian, Problem, in_one
 from silico_py.solver.vectors import CellVariables, Conditions, Variables
 
 MANY_CELLS = 60  # so many that refinement may not be enough
@@ -89,17 +89,24 @@ def factorize(
         product: all of them where `w` is known to be on the central path.
     """
     delta = _regularization(w.y.dtype, product)
-    node_jacobian = jax.vmap(jax.jacfwd(problem.node_residual))(w.y, problem.node_data)
-    node_jacobian = (1 + PROXIMAL * easing) * node_jacobian
-    cells, reduced = [], []
-    for group, cell in zip(problem.groups, w.cells, strict=True):
-        jacobian = group.derivative(w.y, cell, easing)
-        condense = outlined(_condense, group.cone, group.split, axes=(0, 0, None), whole=True)
-        part = condense(jacobian, cell, delta)
-        reduced.append(part.to_v - matmul(part.to_dual, part.dual_map))
-        cells.append(part)
+    node_jacobian, cells = _blocks(problem, w, easing, delta)
+    reduced = [cell.to_v - matmul(cell.to_dual, cell.dual_map) for cell in cells]
     links = [group.links for group in problem.groups]
-    return Factor(node_jacobian, tuple(cells), condensed.factorize(links, node_jacobian, reduced))
+    return Factor(node_jacobian, cells, condensed.factorize(links, node_jacobian, reduced))
+
+
+@in_one
+def _blocks(
+    problem: Problem, w: Variables, easing: Float[Array, ""], delta: Float[Array, ""]
+) -> tuple[Float[Array, "nodes ny ny"], tuple[CondensedCell, ...]]:
+    """The derivatives of the nodes' own rows, and the cells without slacks and duals."""
+    problem = problem.eased(easing)
+    node_jacobian = jax.vmap(jax.jacfwd(problem.node_residual))(w.y, problem.node_data)
+    cells = []
+    for group, cell in zip(problem.groups, w.cells, strict=True):
+        condense = outlined(_condense, group.cone, group.split, axes=(0, 0, None), whole=True)
+        cells.append(condense(group.derivative(w.y, cell, easing), cell, delta))
+    return (1 + PROXIMAL * easing) * node_jacobian, tuple(cells)
 
 
 def directions(

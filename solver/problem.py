@@ -17,7 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from functools import wraps
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -26,11 +27,14 @@ from jaxtyping import Array, Bool, Float, Int
 
 from silico_py.solver.cones import ProductCone
 from silico_py.solver.dense import accumulate, outlined
+from silico_py.solver.fusion import compact
 from silico_py.solver.levels import Links
 from silico_py.solver.vectors import CellConditions, CellVariables, Conditions, Variables
 
 MANY_NODES = 3  # so many that something is always in the way
 CROWD = 6  # so many that, where some are disturbed, most are not
+
+Arguments, Result = ParamSpec("Arguments"), TypeVar("Result")
 
 
 class CellResidual(NamedTuple):
@@ -113,7 +117,7 @@ class CellGroup:
 
     def residual(self, y: Float[Array, "nodes ny"], cell: CellVariables) -> CellResidual:
         """Residual parts of all cells, the slack part without `- s`."""
-        run = outlined(self.function, axes=0)
+        run = outlined(self.function, axes=0, whole=True)
         return run(self.gather(y), cell.x, cell.dual, self.prepared(y).inputs)
 
     def derivative(
@@ -123,7 +127,7 @@ class CellGroup:
         at = (self.gather(y), cell.x, cell.dual, self.prepared(y).inputs)
         if self.jacobian is None:
             return outlined(forward_jacobian, self.function, axes=0)(*at)
-        return outlined(self.jacobian, axes=(0, 0, 0, 0, None))(*at, easing)
+        return outlined(self.jacobian, axes=(0, 0, 0, 0, None), whole=True)(*at, easing)
 
 
 @dataclass(frozen=True)
@@ -159,6 +163,11 @@ class Problem:
     def is_crowded(self) -> bool:
         """Whether a guess that is far off may still be right for most of the nodes."""
         return len(self.node_scale) >= CROWD
+
+    @property
+    def fusible(self) -> bool:
+        """Whether its functions may be put into kernels."""
+        return all(group.fusible for group in self.groups)
 
     @property
     def data(self) -> tuple:
@@ -204,6 +213,24 @@ class Problem:
         return replace(
             self, node_data=data[0], groups=groups, node_scale=data[2], first_share=data[4]
         )
+
+
+def in_one(
+    function: Callable[Concatenate[Problem, Arguments], Result],
+) -> Callable[Concatenate[Problem, Arguments], Result]:
+    """`function` of a problem and arrays, `compact` if the problem is fusible and has no memos."""
+
+    @wraps(function)
+    def call(problem: Problem, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        if not problem.fusible or any(memo is not None for memo in problem.memos):
+            return function(problem, *args, **kwargs)
+
+        def of_arrays(data: tuple, *args: Any) -> Result:
+            return function(problem.with_data(data), *args, **kwargs)
+
+        return compact(of_arrays)(problem.data, *args)
+
+    return call
 
 
 def conditions(problem: Problem, w: Variables) -> Conditions:

@@ -151,7 +151,7 @@ def _smallest(problem: Problem, guess: Guess, options: Options) -> Base:
 
 
 def _seen(problem: Problem, w: Variables, usable: Array, options: Options) -> Base:
-    m = measure(problem, w, options)
+    m = measure(problem, w, jnp.zeros_like(options.relaxation), options)
     products = jnp.where(is_interior(problem, w), m.complementarity, jnp.inf)
     return Base(w, m.residual, products, usable)
 
@@ -160,8 +160,7 @@ def fused_if_small(
     function: Callable, problem: Problem, w: Variables, at_once: Callable | None = None
 ) -> Callable:
     """`function`, as one kernel if that is worth it for this problem with variables `w`."""
-    fusible = all(group.fusible for group in problem.groups)
-    small = fusible and kkt.size(w) <= dense.LARGEST_SYSTEM
+    small = problem.fusible and kkt.size(w) <= dense.LARGEST_SYSTEM
     return (fused if small else one_by_one)(function, at_once)
 
 
