@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import wraps
-from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
+from functools import partial, wraps
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -27,14 +27,15 @@ from jaxtyping import Array, Bool, Float, Int
 
 from silico_py.solver.cones import ProductCone
 from silico_py.solver.dense import accumulate, outlined
-from silico_py.solver.fusion import compact
+from silico_py.solver.fusion import compact, in_parts
 from silico_py.solver.levels import Links
+from silico_py.solver.packing import Packed, pack, unpack
 from silico_py.solver.vectors import CellConditions, CellVariables, Conditions, Variables
 
 MANY_NODES = 3  # so many that something is always in the way
 CROWD = 6  # so many that, where some are disturbed, most are not
 
-Arguments, Result = ParamSpec("Arguments"), TypeVar("Result")
+Function = TypeVar("Function", bound=Callable)
 
 
 class CellResidual(NamedTuple):
@@ -144,6 +145,7 @@ class Problem:
             family of problems that leads from an easy one (share near 0) to this one (share 1).
         first_share: of the homotopies to begin with where there is no guess; less than 1 where the
             problem itself is too hard for a start from nothing. None is 1.
+        packed: its data, where kernels are to be given them in one vector.
     """
 
     node_residual: Callable[[Array, Any], Array]
@@ -153,6 +155,7 @@ class Problem:
     monotone: bool = False
     homotopies: tuple[Callable[[tuple, Array], tuple], ...] = ()
     first_share: Float[Array, ""] | None = None
+    packed: Packed | None = None
 
     @property
     def has_many_nodes(self) -> bool:
@@ -181,7 +184,7 @@ class Problem:
         groups = (
             g if g.ease is None else replace(g, data=g.ease(g.data, easing)) for g in self.groups
         )
-        return replace(self, groups=tuple(groups))
+        return replace(self, groups=tuple(groups), packed=None)
 
     def member(self, family: Int[Array, ""], share: Float[Array, ""]) -> Problem:
         """The problem at a share of one of its homotopies."""
@@ -204,31 +207,45 @@ class Problem:
         pairs = zip(self.groups, memos, strict=True)
         return replace(self, groups=tuple(replace(group, memo=memo) for group, memo in pairs))
 
-    def with_data(self, data: tuple) -> Problem:
+    def with_data(self, data: tuple | Packed) -> Problem:
         """The same problem with other parameters."""
+        packed = data if isinstance(data, Packed) else None
+        node_data, values, scale, nodes, share = unpack(data)
         groups = tuple(
-            replace(group, data=values, nodes=group.nodes if chosen is None else chosen)
-            for group, values, chosen in zip(self.groups, data[1], data[3], strict=True)
+            replace(group, data=own, nodes=group.nodes if chosen is None else chosen)
+            for group, own, chosen in zip(self.groups, values, nodes, strict=True)
         )
         return replace(
-            self, node_data=data[0], groups=groups, node_scale=data[2], first_share=data[4]
+            self,
+            node_data=node_data,
+            groups=groups,
+            node_scale=scale,
+            first_share=share,
+            packed=packed,
         )
 
 
-def in_one(
-    function: Callable[Concatenate[Problem, Arguments], Result],
-) -> Callable[Concatenate[Problem, Arguments], Result]:
-    """`function` of a problem and arrays, `compact` if the problem is fusible and has no memos."""
+def in_one(function: Function | None = None, *, packs: bool = False) -> Any:
+    """`function` of a problem and pytrees of arrays, one kernel where a search is in parts.
+
+    With `packs` the kernel's results are packed: the items of a tuple each, others as a whole. A
+    function decorated so takes packed arguments for what they are made of.
+    """
+    if function is None:
+        return partial(in_one, packs=packs)
 
     @wraps(function)
-    def call(problem: Problem, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-        if not problem.fusible or any(memo is not None for memo in problem.memos):
-            return function(problem, *args, **kwargs)
+    def call(problem: Problem, *args: Any) -> Any:
+        known = any(memo is not None for memo in problem.memos)
+        if not (problem.fusible and in_parts()) or known:
+            return function(problem, *map(unpack, args))
 
-        def of_arrays(data: tuple, *args: Any) -> Result:
-            return function(problem.with_data(data), *args, **kwargs)
+        def of_arrays(data: tuple | Packed, *args: Any) -> Any:
+            found = function(problem.with_data(unpack(data)), *map(unpack, args))
+            several = type(found) is tuple
+            return (tuple(map(pack, found)) if several else pack(found)) if packs else found
 
-        return compact(of_arrays)(problem.data, *args)
+        return compact(of_arrays)(problem.packed or problem.data, *args)
 
     return call
 
