@@ -85,21 +85,18 @@ def walk(
     problem: Problem, it: Iterate, how: Attempt, options: Options, most: Array | None = None
 ) -> Iterate:
     """Newton steps until all is done or there is no hope, or `most` of them."""
-    end = None if most is None else it.iterations + most
+    before = it.iterations
 
     def unfinished(it: Iterate) -> Bool[Array, ""]:
         walking = is_walking(problem, it, how, options)
-        return walking if end is None else walking & (it.iterations < end)
+        return walking if most is None else walking & (it.iterations - before < most)
 
     def step(it: Iterate) -> Iterate:
-        """Factorise, find a step, take it."""
-        factor = kkt.of_blocks(problem, _blocks(problem, it))
-        return _taken(problem, it, _step(problem, factor, it, options), how, options)
+        return _polished(it, _advance(problem, it, options), how, options)
 
     return jax.lax.while_loop(unfinished, step, it)
 
 
-@in_one
 def is_walking(problem: Problem, it: Iterate, how: Attempt, options: Options) -> Bool[Array, ""]:
     """Whether an attempt goes on; the only one at a monotone problem never gives up."""
     close = is_past_folds(it) & ~how.timid
@@ -142,27 +139,21 @@ def _polished(old: Iterate, new: Iterate, how: Attempt, options: Options) -> Ite
     )
 
 
+def _advance(problem: Problem, it: Iterate, options: Options) -> Iterate:
+    """One iteration: factorise, find a step, take it."""
+    it = it._replace(path=it.path._replace(active=it.path.active & ~is_done(it, options)))
+    factor = kkt.factorize(problem.with_memos(it.measures.memos), it.w, it.easing)
+    return _taken(problem, it, next_step(problem, factor, it, options), options)
+
+
 @in_one
-def _blocks(problem: Problem, it: Iterate) -> kkt.Blocks:
-    """Of the Newton matrix."""
-    return kkt.blocks(problem.with_memos(it.measures.memos), it.w, it.easing)
-
-
-@in_one(packs=True)
-def _step(problem: Problem, factor: kkt.Factor, it: Iterate, options: Options) -> Step:
-    """The next one, with the matrix factorised."""
-    return next_step(problem.eased(it.easing), factor, _on_path(it, options), options)
-
-
-@in_one(packs=True)
-def _taken(problem: Problem, it: Iterate, step: Step, how: Attempt, options: Options) -> Iterate:
+def _taken(problem: Problem, it: Iterate, step: Step, options: Options) -> Iterate:
     """Where a step leads that is shortened until it is good enough."""
-    old, it = it, _on_path(it, options)
     trial = accept(problem, it, step, options)
     w, measures = trial.w, trial.measures
     followed = partial(_followed, it.path, step.along, trial.fraction)
     finite = jnp.isfinite(measures.residual) & jnp.isfinite(measures.complementarity)
-    new = it._replace(
+    return it._replace(
         w=choose(finite, w, it.w),
         measures=choose(finite, measures, it.measures),
         iterations=it.iterations + 1,
@@ -172,12 +163,6 @@ def _taken(problem: Problem, it: Iterate, step: Step, how: Attempt, options: Opt
         fold=choose(finite & ~it.folded, w, it.fold),
         folded=it.folded | (trial.easing > 0),
     )
-    return _polished(old, new, how, options)
-
-
-def _on_path(it: Iterate, options: Options) -> Iterate:
-    """An iterate that is done follows none."""
-    return it._replace(path=it.path._replace(active=it.path.active & ~is_done(it, options)))
 
 
 def _followed(path: Path, step: paths.Step, fraction: Array) -> Path:

@@ -22,7 +22,7 @@ from jaxtyping import Array, Bool, Float
 from silico_py.solver import condensed, krylov
 from silico_py.solver.cones import ProductCone, Scaling
 from silico_py.solver.dense import matmul, outlined, transposed
-from silico_py.solver.problem import CellGroup, CellJacobian, Problem
+from silico_py.solver.problem import CellGroup, CellJacobian, Problem, in_one
 from silico_py.solver.vectors import CellVariables, Conditions, Variables
 
 MANY_CELLS = 60  # so many that refinement may not be enough
@@ -61,13 +61,6 @@ class CondensedCell(NamedTuple):
     dual: Float[Array, " dim"]
 
 
-class Blocks(NamedTuple):
-    """The Newton matrix at one point: derivatives of the nodes' own rows, and the cells."""
-
-    node_jacobian: Float[Array, "nodes ny ny"]
-    cells: tuple[CondensedCell, ...]
-
-
 class Factor(NamedTuple):
     """The Newton matrix at one point: exact blocks, and the condensed matrix factorised."""
 
@@ -95,30 +88,25 @@ def factorize(
         easing: see `CellGroup`.
         product: all of them where `w` is known to be on the central path.
     """
-    return of_blocks(problem, blocks(problem, w, easing, product))
+    delta = _regularization(w.y.dtype, product)
+    node_jacobian, cells = _blocks(problem, w, easing, delta)
+    reduced = [cell.to_v - matmul(cell.to_dual, cell.dual_map) for cell in cells]
+    links = [group.links for group in problem.groups]
+    return Factor(node_jacobian, cells, condensed.factorize(links, node_jacobian, reduced))
 
 
-def blocks(
-    problem: Problem,
-    w: Variables,
-    easing: Float[Array, ""],
-    product: Float[Array, ""] | None = None,
-) -> Blocks:
-    """What `factorize` starts from."""
-    problem, delta = problem.eased(easing), _regularization(w.y.dtype, product)
+@in_one
+def _blocks(
+    problem: Problem, w: Variables, easing: Float[Array, ""], delta: Float[Array, ""]
+) -> tuple[Float[Array, "nodes ny ny"], tuple[CondensedCell, ...]]:
+    """The derivatives of the nodes' own rows, and the cells without slacks and duals."""
+    problem = problem.eased(easing)
     node_jacobian = jax.vmap(jax.jacfwd(problem.node_residual))(w.y, problem.node_data)
     cells = []
     for group, cell in zip(problem.groups, w.cells, strict=True):
         condense = outlined(_condense, group.cone, group.split, axes=(0, 0, None), whole=True)
         cells.append(condense(group.derivative(w.y, cell, easing), cell, delta))
-    return Blocks((1 + PROXIMAL * easing) * node_jacobian, tuple(cells))
-
-
-def of_blocks(problem: Problem, blocks: Blocks) -> Factor:
-    """The rest of `factorize`."""
-    reduced = [cell.to_v - matmul(cell.to_dual, cell.dual_map) for cell in blocks.cells]
-    links = [group.links for group in problem.groups]
-    return Factor(*blocks, condensed.factorize(links, blocks.node_jacobian, reduced))
+    return (1 + PROXIMAL * easing) * node_jacobian, tuple(cells)
 
 
 def directions(

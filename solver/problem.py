@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial, wraps
-from typing import Any, NamedTuple, TypeVar
+from functools import wraps
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -27,15 +27,14 @@ from jaxtyping import Array, Bool, Float, Int
 
 from silico_py.solver.cones import ProductCone
 from silico_py.solver.dense import accumulate, outlined
-from silico_py.solver.fusion import compact, in_parts
+from silico_py.solver.fusion import compact
 from silico_py.solver.levels import Links
-from silico_py.solver.packing import Packed, pack, unpack
 from silico_py.solver.vectors import CellConditions, CellVariables, Conditions, Variables
 
 MANY_NODES = 3  # so many that something is always in the way
 CROWD = 6  # so many that, where some are disturbed, most are not
 
-Function = TypeVar("Function", bound=Callable)
+Arguments, Result = ParamSpec("Arguments"), TypeVar("Result")
 
 
 class CellResidual(NamedTuple):
@@ -145,7 +144,6 @@ class Problem:
             family of problems that leads from an easy one (share near 0) to this one (share 1).
         first_share: of the homotopies to begin with where there is no guess; less than 1 where the
             problem itself is too hard for a start from nothing. None is 1.
-        packed: its data, where kernels are to be given them in one vector.
     """
 
     node_residual: Callable[[Array, Any], Array]
@@ -155,7 +153,6 @@ class Problem:
     monotone: bool = False
     homotopies: tuple[Callable[[tuple, Array], tuple], ...] = ()
     first_share: Float[Array, ""] | None = None
-    packed: Packed | None = None
 
     @property
     def has_many_nodes(self) -> bool:
@@ -184,7 +181,7 @@ class Problem:
         groups = (
             g if g.ease is None else replace(g, data=g.ease(g.data, easing)) for g in self.groups
         )
-        return replace(self, groups=tuple(groups), packed=None)
+        return replace(self, groups=tuple(groups))
 
     def member(self, family: Int[Array, ""], share: Float[Array, ""]) -> Problem:
         """The problem at a share of one of its homotopies."""
@@ -207,45 +204,31 @@ class Problem:
         pairs = zip(self.groups, memos, strict=True)
         return replace(self, groups=tuple(replace(group, memo=memo) for group, memo in pairs))
 
-    def with_data(self, data: tuple | Packed) -> Problem:
+    def with_data(self, data: tuple) -> Problem:
         """The same problem with other parameters."""
-        packed = data if isinstance(data, Packed) else None
-        node_data, values, scale, nodes, share = unpack(data)
         groups = tuple(
-            replace(group, data=own, nodes=group.nodes if chosen is None else chosen)
-            for group, own, chosen in zip(self.groups, values, nodes, strict=True)
+            replace(group, data=values, nodes=group.nodes if chosen is None else chosen)
+            for group, values, chosen in zip(self.groups, data[1], data[3], strict=True)
         )
         return replace(
-            self,
-            node_data=node_data,
-            groups=groups,
-            node_scale=scale,
-            first_share=share,
-            packed=packed,
+            self, node_data=data[0], groups=groups, node_scale=data[2], first_share=data[4]
         )
 
 
-def in_one(function: Function | None = None, *, packs: bool = False) -> Any:
-    """`function` of a problem and pytrees of arrays, one kernel where a search is in parts.
-
-    With `packs` the kernel's results are packed: the items of a tuple each, others as a whole. A
-    function decorated so takes packed arguments for what they are made of.
-    """
-    if function is None:
-        return partial(in_one, packs=packs)
+def in_one(
+    function: Callable[Concatenate[Problem, Arguments], Result],
+) -> Callable[Concatenate[Problem, Arguments], Result]:
+    """`function` of a problem and arrays, `compact` if the problem is fusible and has no memos."""
 
     @wraps(function)
-    def call(problem: Problem, *args: Any) -> Any:
-        known = any(memo is not None for memo in problem.memos)
-        if not (problem.fusible and in_parts()) or known:
-            return function(problem, *map(unpack, args))
+    def call(problem: Problem, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        if not problem.fusible or any(memo is not None for memo in problem.memos):
+            return function(problem, *args, **kwargs)
 
-        def of_arrays(data: tuple | Packed, *args: Any) -> Any:
-            found = function(problem.with_data(unpack(data)), *map(unpack, args))
-            several = type(found) is tuple
-            return (tuple(map(pack, found)) if several else pack(found)) if packs else found
+        def of_arrays(data: tuple, *args: Any) -> Result:
+            return function(problem.with_data(data), *args, **kwargs)
 
-        return compact(of_arrays)(problem.packed or problem.data, *args)
+        return compact(of_arrays)(problem.data, *args)
 
     return call
 

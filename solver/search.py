@@ -12,6 +12,7 @@ What none of them solves is approached along families of problems that lead to i
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -27,7 +28,6 @@ from silico_py.solver.problem import (
     Problem,
     centred,
     choose,
-    in_one,
     is_interior,
     mean_product,
     multiples,
@@ -143,7 +143,6 @@ def _looked_at(problem: Problem, start: Variables, options: Options, guess: Gues
     return evaluated(problem.data, Guess(points, usable), options)
 
 
-@in_one
 def _smallest(problem: Problem, guess: Guess, options: Options) -> Base:
     """The point with the smallest rows."""
     seen = jax.vmap(lambda w: _seen(problem, w, guess.usable, options))(guess.variables)
@@ -174,15 +173,12 @@ def _search(
         return _solution(walk(problem, it, how, options), options)
 
     def attempt(s: _Search) -> _Search:
-        data, it, how, limits = _begun(problem, s, start, options)
-        it = walk(problem.with_data(data), it, how, limits)
-        return _next(problem, s, it, limits)
-
-    def unfinished(s: _Search) -> Array:
-        return _unfinished(problem, s, options)
+        member, it, how, limits = _begun(problem, s, start, options)
+        return _next(problem, s, walk(member, it, how, limits), limits)
 
     first = _first(problem, start, options, guess)
-    return _result(problem, jax.lax.while_loop(unfinished, attempt, first), options)
+    unfinished = partial(_unfinished, options=options)
+    return _solution(jax.lax.while_loop(unfinished, attempt, first).last, options)
 
 
 def _rounds(problem: Problem) -> Rounds:
@@ -195,8 +191,8 @@ def _rounds(problem: Problem) -> Rounds:
         live: Array, s: _Search, data: tuple, start: Variables, options: Options, guess: Any
     ) -> _Search:
         here = problem.with_data(data)
-        data_of_member, fresh, how, limits = _begun(here, s, start, options)
-        member, it = problem.with_data(data_of_member), choose(s.resumes, s.last, fresh)
+        member, fresh, how, limits = _begun(here, s, start, options)
+        it = choose(s.resumes, s.last, fresh)
         it = walk(member, it, how, limits, jnp.where(live, ROUND, 0))
         onwards = s._replace(last=it, resumes=jnp.ones((), bool))
         return choose(is_walking(here, it, how, limits), onwards, _next(here, s, it, limits))
@@ -204,25 +200,23 @@ def _rounds(problem: Problem) -> Rounds:
     return Rounds(
         first,
         some_steps,
-        lambda s, data, start, options, guess: _unfinished(problem, s, options),
+        lambda s, data, start, options, guess: _unfinished(s, options),
         lambda s, data, start, options, guess: _solution(s.last, options),
     )
 
 
-@in_one(packs=True)
 def _begun(
     problem: Problem, s: _Search, start: Variables, options: Options
-) -> tuple[tuple, Iterate, Attempt, Options]:
-    """The next attempt: with the data of which problem, from where, how, and where to stop."""
+) -> tuple[Problem, Iterate, Attempt, Options]:
+    """The next attempt: at which problem, from where, how, and where to stop."""
     lead = s.lead
     member, how = problem.member(lead.family, lead.share), _attempt(problem, lead.stage)
     softer = lead.family == last_family(problem)
     limits = options.softer(jnp.where(softer, lead.share, 1))
     w = _departure(problem, s, start, limits)
-    return member.data, begin(member, w, s.last.iterations, how, limits), how, limits
+    return member, begin(member, w, s.last.iterations, how, limits), how, limits
 
 
-@in_one(packs=True)
 def _first(problem: Problem, start: Variables, options: Options, guess: Base | None) -> _Search:
     """Before all attempts; none is needed where the guess is as good as exact."""
     no, far = jnp.zeros((), bool), jnp.asarray(jnp.inf, start.y.dtype)
@@ -276,14 +270,12 @@ def _departure(problem: Problem, s: _Search, start: Variables, options: Options)
     return choose(as_it_is, lead.base, choose(leaves, pushed, start))
 
 
-@in_one
-def _unfinished(problem: Problem, s: _Search, options: Options) -> Bool[Array, ""]:
+def _unfinished(s: _Search, options: Options) -> Bool[Array, ""]:
     untried = (s.last.iterations == 0) & (s.lead.stage <= COLD) & ~s.done
     left = s.last.iterations < options.max_iterations
     return s.resumes | untried | s.closing | (left & ~s.done)
 
 
-@in_one(packs=True)
 def _next(problem: Problem, s: _Search, it: Iterate, options: Options) -> _Search:
     """What follows after the attempt of `s` ended at `it`."""
     whole, done = s.lead.share == 1, is_done(it, options)
@@ -302,11 +294,6 @@ def _next(problem: Problem, s: _Search, it: Iterate, options: Options) -> _Searc
         closing=closing,
         resumes=jnp.zeros((), bool),
     )
-
-
-@in_one
-def _result(problem: Problem, s: _Search, options: Options) -> Solution:
-    return _solution(s.last, options)
 
 
 def _solution(last: Iterate, options: Options) -> Solution:

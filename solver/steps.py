@@ -33,6 +33,7 @@ from silico_py.solver.problem import (
     choose,
     conditions,
     excess,
+    in_one,
     mean_product,
     product_norm,
     remainder,
@@ -64,8 +65,10 @@ class Step(NamedTuple):
     product: Float[Array, ""]  # where it ends
 
 
+@in_one
 def next_step(problem: Problem, factor: kkt.Factor, it: Iterate, options: Options) -> Step:
     """Of Newton's method, or along the path if one is followed."""
+    problem = problem.eased(it.easing)
     c, path, rho = it.measures.conditions, it.path, options.relaxation
     target, other = by_mode(
         problem,
