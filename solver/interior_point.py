@@ -34,7 +34,7 @@ from silico_py.solver.iterate import (
     measure,
 )
 from silico_py.solver.path import Path, by_mode
-from silico_py.solver.problem import Problem, choose, in_one
+from silico_py.solver.problem import Problem, choose
 from silico_py.solver.steps import BOUNDARY, Step, next_step
 from silico_py.solver.vectors import Variables
 
@@ -146,7 +146,6 @@ def _advance(problem: Problem, it: Iterate, options: Options) -> Iterate:
     return _taken(problem, it, next_step(problem, factor, it, options), options)
 
 
-@in_one
 def _taken(problem: Problem, it: Iterate, step: Step, options: Options) -> Iterate:
     """Where a step leads that is shortened until it is good enough."""
     trial = accept(problem, it, step, options)

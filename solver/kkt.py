@@ -109,6 +109,7 @@ def _blocks(
     return (1 + PROXIMAL * easing) * node_jacobian, tuple(cells)
 
 
+@in_one
 def directions(
     problem: Problem, factor: Factor, accuracy: Float[Array, ""], *targets: Conditions
 ) -> list[Variables]:

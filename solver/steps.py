@@ -33,7 +33,6 @@ from silico_py.solver.problem import (
     choose,
     conditions,
     excess,
-    in_one,
     mean_product,
     product_norm,
     remainder,
@@ -65,7 +64,6 @@ class Step(NamedTuple):
     product: Float[Array, ""]  # where it ends
 
 
-@in_one
 def next_step(problem: Problem, factor: kkt.Factor, it: Iterate, options: Options) -> Step:
     """Of Newton's method, or along the path if one is followed."""
     problem = problem.eased(it.easing)
