@@ -93,9 +93,7 @@ class Iterate(NamedTuple):
 
 
 @in_one
-def measure(
-    problem: Problem, w: Variables, easing: Float[Array, ""], options: Options
-) -> Measures:
+def measure(problem: Problem, w: Variables, easing: Float[Array, ""], options: Options) -> Measures:
     """Of a point, where the problem is eased."""
     problem = problem.eased(easing).prepared(w.y)
     found = conditions(problem, w)

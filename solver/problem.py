@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
-from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -34,7 +34,7 @@ from silico_py.solver.vectors import CellConditions, CellVariables, Conditions, 
 MANY_NODES = 3  # so many that something is always in the way
 CROWD = 6  # so many that, where some are disturbed, most are not
 
-Arguments, Result = ParamSpec("Arguments"), TypeVar("Result")
+Function = TypeVar("Function", bound=Callable)
 
 
 class CellResidual(NamedTuple):
@@ -215,20 +215,16 @@ class Problem:
         )
 
 
-def in_one(
-    function: Callable[Concatenate[Problem, Arguments], Result],
-) -> Callable[Concatenate[Problem, Arguments], Result]:
+def in_one(function: Function) -> Function:
     """`function` of a problem and arrays, `compact` if the problem is fusible and has no memos."""
 
     @wraps(function)
-    def call(problem: Problem, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+    def call(problem: Problem, *args: Any) -> Any:
         if not problem.fusible or any(memo is not None for memo in problem.memos):
-            return function(problem, *args, **kwargs)
-
-        def of_arrays(data: tuple, *args: Any) -> Result:
-            return function(problem.with_data(data), *args, **kwargs)
-
-        return compact(of_arrays)(problem.data, *args)
+            return function(problem, *args)
+        return compact(lambda data, *args: function(problem.with_data(data), *args))(
+            problem.data, *args
+        )
 
     return call
 
