@@ -41,6 +41,7 @@ from silico_py.solver import (
     Variables,
     fused_if_small,
     implicit,
+    in_one,
     node_sensitivity,
 )
 from silico_py.solver.dense import accumulate, matmul, transposed
@@ -110,7 +111,8 @@ def _linearize(
         point = found.variables
 
         def derivative(data: tuple, point: Variables, bodies: Inputs) -> tuple[Array, Array]:
-            return _derivative(problem.with_data(data), point, bodies, formulation)
+            whole = in_one(partial(_derivative, formulation=formulation))
+            return whole(problem.with_data(data), point, bodies)
 
         matrices = fused_if_small(derivative, problem, point)(problem.data, point, bodies)
         if not with_step:
