@@ -39,6 +39,7 @@ from silico_py.solver import (
     Variables,
     fused_if_small,
     implicit,
+    kkt,
     solve,
 )
 from silico_py.solver.dense import outlined
@@ -133,7 +134,8 @@ def _search(
     def follow(data: tuple, rho: Array, variables: list[Variables], first: Array) -> Solution:
         return _follow(problem.with_data(data), rho, variables, first, max_iterations)
 
-    found = fused_if_small(follow, problem, variables[0])(problem.data, rho, variables, first)
+    follows = fused_if_small(follow, problem, kkt.size(variables[0]))
+    found = follows(problem.data, rho, variables, first)
     return Located(origin, found.variables, found.converged, found.iterations)
 
 

@@ -41,7 +41,6 @@ from silico_py.solver import (
     Variables,
     fused_if_small,
     implicit,
-    in_one,
     node_sensitivity,
 )
 from silico_py.solver.dense import accumulate, matmul, transposed
@@ -111,10 +110,11 @@ def _linearize(
         point = found.variables
 
         def derivative(data: tuple, point: Variables, bodies: Inputs) -> tuple[Array, Array]:
-            whole = in_one(partial(_derivative, formulation=formulation))
-            return whole(problem.with_data(data), point, bodies)
+            return _derivative(problem.with_data(data), point, bodies, formulation)
 
-        matrices = fused_if_small(derivative, problem, point)(problem.data, point, bodies)
+        # A single derivative is worth a kernel wherever its matrix is factorised inside of one.
+        derivatives = fused_if_small(derivative, problem, point.y.size)
+        matrices = derivatives(problem.data, point, bodies)
         if not with_step:
             return point, matrices
         following = None

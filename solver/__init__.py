@@ -8,7 +8,6 @@ from silico_py.solver.problem import CellGroup as CellGroup
 from silico_py.solver.problem import CellJacobian as CellJacobian
 from silico_py.solver.problem import CellResidual as CellResidual
 from silico_py.solver.problem import Problem as Problem
-from silico_py.solver.problem import in_one as in_one
 from silico_py.solver.search import Guess as Guess
 from silico_py.solver.search import Solution as Solution
 from silico_py.solver.search import fused_if_small as fused_if_small

@@ -97,7 +97,7 @@ def fused(function: Callable, at_once: Callable | None = None) -> Callable:
     Batches are those of `one_by_one`. Derivatives are those of `function` itself, outside the
     kernel.
     """
-    return _evaluated(function, partial(_one_kernel, function), at_once)
+    return one_by_one(compact(function), at_once)
 
 
 def compact(function: Callable) -> Callable:

@@ -35,7 +35,7 @@ from silico_py.solver.iterate import (
 )
 from silico_py.solver.path import Path, by_mode
 from silico_py.solver.problem import Problem, choose
-from silico_py.solver.steps import BOUNDARY, Step, next_step
+from silico_py.solver.steps import BOUNDARY, next_step
 from silico_py.solver.vectors import Variables
 
 LONGER = 1.5  # times as many steps where an attempt is close to a solution
@@ -140,14 +140,10 @@ def _polished(old: Iterate, new: Iterate, how: Attempt, options: Options) -> Ite
 
 
 def _advance(problem: Problem, it: Iterate, options: Options) -> Iterate:
-    """One iteration: factorise, find a step, take it."""
+    """One iteration: factorise, find a step, shorten it."""
     it = it._replace(path=it.path._replace(active=it.path.active & ~is_done(it, options)))
     factor = kkt.factorize(problem.with_memos(it.measures.memos), it.w, it.easing)
-    return _taken(problem, it, next_step(problem, factor, it, options), options)
-
-
-def _taken(problem: Problem, it: Iterate, step: Step, options: Options) -> Iterate:
-    """Where a step leads that is shortened until it is good enough."""
+    step = next_step(problem, factor, it, options)
     trial = accept(problem, it, step, options)
     w, measures = trial.w, trial.measures
     followed = partial(_followed, it.path, step.along, trial.fraction)

@@ -109,7 +109,6 @@ def _blocks(
     return (1 + PROXIMAL * easing) * node_jacobian, tuple(cells)
 
 
-@in_one
 def directions(
     problem: Problem, factor: Factor, accuracy: Float[Array, ""], *targets: Conditions
 ) -> list[Variables]:
@@ -117,11 +116,25 @@ def directions(
 
     `accuracy` is relative to the largest entry of the target.
     """
+    # What many cells may need calls a library: to trace that for a kernel would be in vain.
+    crowded = sum(len(group.nodes) for group in problem.groups) >= MANY_CELLS
+    run = partial(_directions, improves=True) if crowded else in_one(_directions)
+    return run(problem, factor, accuracy, *targets)
+
+
+def _directions(
+    problem: Problem,
+    factor: Factor,
+    accuracy: Float[Array, ""],
+    *targets: Conditions,
+    improves: bool = False,
+) -> list[Variables]:
+    """The same, with what is not accurate solved again by pivoting if that `improves`."""
     columns = Conditions.side_by_side(targets)
     rhs = without_slack_rows(problem, factor.cells, columns)
     matrix, inverse = system(problem, factor)
     found, accurate = krylov.solve(matrix, inverse, rhs, accuracy)
-    if sum(len(group.nodes) for group in problem.groups) >= MANY_CELLS:
+    if improves:
         found = _unless(accurate, partial(_improved, problem, factor, rhs), found)
     changes = with_slacks(problem, factor, found, columns)
     return [changes.column(k) for k in range(len(targets))]

@@ -170,6 +170,11 @@ class Problem:
         return all(group.fusible for group in self.groups)
 
     @property
+    def has_memos(self) -> bool:
+        """Whether its functions share something at a point of the nodes."""
+        return any(group.prepare is not None for group in self.groups)
+
+    @property
     def data(self) -> tuple:
         """The parameters of all rows, as one pytree."""
         chosen = tuple(None if group.graph is None else group.nodes for group in self.groups)
@@ -220,11 +225,10 @@ def in_one(function: Function) -> Function:
 
     @wraps(function)
     def call(problem: Problem, *args: Any) -> Any:
-        if not problem.fusible or any(memo is not None for memo in problem.memos):
+        if not problem.fusible or problem.has_memos:
             return function(problem, *args)
-        return compact(lambda data, *args: function(problem.with_data(data), *args))(
-            problem.data, *args
-        )
+        part = compact(lambda data, *args: function(problem.with_data(data), *args))
+        return part(problem.data, *args)
 
     return call
 

@@ -118,7 +118,7 @@ def solve(
 
     at_once = None if problem.monotone else in_lanes(_rounds(problem))
     base = None if guess is None else _looked_at(problem, start, options, guess)
-    evaluated = fused_if_small(search, problem, start, at_once)
+    evaluated = fused_if_small(search, problem, kkt.size(start), at_once)
     return evaluated(problem.data, start, options, base)
 
 
@@ -139,7 +139,7 @@ def _looked_at(problem: Problem, start: Variables, options: Options, guess: Gues
         rest = is_exact(jnp.maximum(last.residual, last.complementarity), options)
         return jax.lax.cond(rest, lambda: last, lambda: _smallest(here, others, options))
 
-    evaluated = fused_if_small(look, problem, start)
+    evaluated = fused_if_small(look, problem, kkt.size(start))
     return evaluated(problem.data, Guess(points, usable), options)
 
 
@@ -157,10 +157,10 @@ def _seen(problem: Problem, w: Variables, usable: Array, options: Options) -> Ba
 
 
 def fused_if_small(
-    function: Callable, problem: Problem, w: Variables, at_once: Callable | None = None
+    function: Callable, problem: Problem, size: int, at_once: Callable | None = None
 ) -> Callable:
-    """`function`, as one kernel if that is worth it for this problem with variables `w`."""
-    small = problem.fusible and kkt.size(w) <= dense.LARGEST_SYSTEM
+    """`function`, as one kernel if that is worth it for this problem and a system of this size."""
+    small = problem.fusible and size <= dense.LARGEST_SYSTEM
     return (fused if small else one_by_one)(function, at_once)
 
 

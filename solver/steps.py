@@ -141,7 +141,7 @@ def _share(
 
 
 def _exponent(problem: Problem) -> int:
-    if problem.monotone or _has_memos(problem):
+    if problem.monotone or problem.has_memos:
         return EXPONENT_EAGER
     return EXPONENT_ALONE if len(problem.node_scale) == 1 else EXPONENT
 
@@ -177,11 +177,7 @@ def _counts_products(problem: Problem) -> bool:
 
 def _counts_rows(problem: Problem) -> bool:
     """Whether steps are corrected for rows."""
-    return not (_counts_products(problem) or _has_memos(problem))
-
-
-def _has_memos(problem: Problem) -> bool:
-    return any(group.prepare is not None for group in problem.groups)
+    return not (_counts_products(problem) or problem.has_memos)
 
 
 def _second_order(problem: Problem, like: Conditions, step: Variables) -> Conditions:
