@@ -25,12 +25,13 @@ from silico_py.solver import kkt
 from silico_py.solver import path as paths
 from silico_py.solver.acceptance import accept
 from silico_py.solver.iterate import (
-    POLISHED,
+    POLISH_TO,
     Iterate,
     Measures,
     Options,
     is_done,
     is_past_folds,
+    is_polished,
     measure,
 )
 from silico_py.solver.path import Path, by_mode
@@ -66,8 +67,7 @@ def begin(
     """An attempt before its first step."""
     easing, zero = how.easing.astype(w.y.dtype), jnp.zeros((), int)
     measures = measure(problem, w, easing, options)
-    polished = measures.error < POLISHED * options.relaxation
-    left = jnp.where(polished, 0, zero + options.polish)
+    left = jnp.where(is_polished(measures, options, POLISH_TO), 0, zero + options.polish)
     path = _path(problem, w, measures, how, options)
     no = jnp.zeros((), bool)
     return Iterate(w, measures, iterations, iterations, zero, easing, path, left, w, no)
@@ -121,7 +121,7 @@ def _polished(old: Iterate, new: Iterate, how: Attempt, options: Options) -> Ite
     guess has to take."""
     done = is_done(old, options)
     error, lower = old.measures.error, new.measures.error
-    enough = (lower >= error) | (lower < POLISHED * options.relaxation)
+    enough = (lower >= error) | is_polished(new.measures, options, POLISH_TO)
     # Where an attempt may end; nothing else is read of one that has converged.
     w, measures, short_steps, easing = choose(
         done & ~(lower < error),

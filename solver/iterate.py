@@ -15,7 +15,7 @@ from silico_py.solver.problem import (
     in_one,
     product_norm,
     remainder,
-    residual_norm,
+    residual_norms,
 )
 from silico_py.solver.vectors import Conditions, Variables
 
@@ -26,6 +26,11 @@ CENTRAL = 0.3
 NO_FOLD = 1e-4, 1e-2, 1e-1
 EXACT = 1e-2  # error, in tolerances, that leaves nothing to do without polishing
 POLISHED = 1e-8  # error, in relaxations, that polishing is content with
+# Errors that are rounding, in units of it: of rows of nodes, and of rows of cells. What the nodes
+# are measured against may itself be a difference of rounded numbers.
+ROUNDING = 5e3, 1e4
+NEGLIGIBLE = 1e-4  # error, in relaxations, up to which it may be
+POLISH_TO = 0.03  # share of it that polishing aims at, so that the next guess is exact
 
 
 class Options(NamedTuple):
@@ -58,13 +63,24 @@ class Options(NamedTuple):
 class Measures(NamedTuple):
     """The conditions with the size of their rows and the error of complementarity.
 
-    `memos` are those of the point, for the Jacobian there.
+    Attributes:
+        conditions: all of them.
+        memos: of the point, for the Jacobian there.
+        nodes: largest scaled row of a node.
+        own: largest row of a cell.
+        complementarity: largest error of a product.
     """
 
     conditions: Conditions
     memos: tuple
-    residual: Float[Array, ""]
+    nodes: Float[Array, ""]
+    own: Float[Array, ""]
     complementarity: Float[Array, ""]
+
+    @property
+    def residual(self) -> Float[Array, ""]:
+        """Largest row."""
+        return jnp.maximum(self.nodes, self.own)
 
     @property
     def error(self) -> Float[Array, ""]:
@@ -98,7 +114,15 @@ def measure(problem: Problem, w: Variables, easing: Float[Array, ""], options: O
     problem = problem.eased(easing).prepared(w.y)
     found = conditions(problem, w)
     off = product_norm(remainder(problem, found, options.relaxation))
-    return Measures(found, problem.memos, residual_norm(problem, found), off)
+    return Measures(found, problem.memos, *residual_norms(problem, found), off)
+
+
+def is_polished(m: Measures, options: Options, share: float = 1.0) -> Bool[Array, ""]:
+    """Whether what is left is next to nothing of the relaxation, or a share of the rounding."""
+    least, most = (part * options.relaxation for part in (POLISHED, NEGLIGIBLE))
+    eps = jnp.finfo(least.dtype).eps
+    limits = [jnp.maximum(least, jnp.minimum(share * r * eps, most)) for r in ROUNDING]
+    return (m.nodes < limits[0]) & (m.own < limits[1]) & (m.complementarity < least)
 
 
 def is_solved(it: Iterate, options: Options) -> Bool[Array, ""]:
@@ -111,10 +135,10 @@ def is_done(it: Iterate, options: Options) -> Bool[Array, ""]:
     return is_solved(it, options) & (it.easing == 0)
 
 
-def is_exact(error: Float[Array, ""], options: Options) -> Bool[Array, ""]:
-    """Whether a point with this error solves the problem so well that a step would add nothing."""
-    polished, rough = POLISHED * options.relaxation, EXACT * options.tolerance
-    return error < jnp.where(jnp.asarray(options.polish) > 0, polished, rough)
+def is_exact(m: Measures, options: Options) -> Bool[Array, ""]:
+    """Whether a point solves the problem so well that a step would add nothing."""
+    rough = m.error < EXACT * options.tolerance
+    return jnp.where(jnp.asarray(options.polish) > 0, is_polished(m, options), rough)
 
 
 def is_central(it: Iterate) -> Bool[Array, ""]:

@@ -271,10 +271,14 @@ def remainder(problem: Problem, c: Conditions, rho: Array) -> Conditions:
     return jax.tree.map(lambda v, e: v - rho * e, c, identity(problem, c))
 
 
+def residual_norms(problem: Problem, c: Conditions) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """Largest scaled row of the nodes, and of the cells."""
+    return jnp.max(jnp.abs(c.nodes / problem.node_scale)), jnp.max(jnp.abs(c.own), initial=0)
+
+
 def residual_norm(problem: Problem, c: Conditions) -> Float[Array, ""]:
     """Largest scaled row."""
-    nodes = jnp.max(jnp.abs(c.nodes / problem.node_scale))
-    return jnp.maximum(nodes, jnp.max(jnp.abs(c.own), initial=0))
+    return jnp.maximum(*residual_norms(problem, c))
 
 
 def product_norm(c: Conditions) -> Float[Array, ""]:

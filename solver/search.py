@@ -28,6 +28,7 @@ from silico_py.solver.problem import (
     Problem,
     centred,
     choose,
+    in_one,
     is_interior,
     mean_product,
     multiples,
@@ -123,37 +124,56 @@ def solve(
 
 
 def _looked_at(problem: Problem, start: Variables, options: Options, guess: Guess) -> Base:
-    """A guess and what it leaves: of several that with the smallest rows."""
+    """A guess and what it leaves: of several an exact one, or that with the smallest rows."""
     points, usable = guess
     if points.flat.ndim == start.flat.ndim:
         points = jax.tree.map(lambda v: v[None], points)
 
     def look(data: tuple, guess: Guess, options: Options) -> Base:
-        here, points = problem.with_data(data), guess.variables
-        if not problem.is_crowded:
-            return _smallest(here, guess, options)
-        # Pairs s, z that moved on alone contradict each other; at rest they have not moved.
-        last = _seen(here, jax.tree.map(lambda v: v[0], points), guess.usable, options)
-        products = multiples(here, options.relaxation)
-        others = guess._replace(variables=jax.vmap(lambda w: centred(here, w, products))(points))
-        rest = is_exact(jnp.maximum(last.residual, last.complementarity), options)
-        return jax.lax.cond(rest, lambda: last, lambda: _smallest(here, others, options))
+        return _best(problem.with_data(data), guess, options)
 
     evaluated = fused_if_small(look, problem, kkt.size(start))
     return evaluated(problem.data, Guess(points, usable), options)
 
 
-def _smallest(problem: Problem, guess: Guess, options: Options) -> Base:
-    """The point with the smallest rows."""
-    seen = jax.vmap(lambda w: _seen(problem, w, guess.usable, options))(guess.variables)
-    best = jnp.argmin(jnp.where(jnp.isnan(seen.residual), jnp.inf, seen.residual))
-    return jax.tree.map(lambda v: v[best], seen)
+@in_one
+def _best(problem: Problem, guess: Guess, options: Options) -> Base:
+    points, usable = guess
+    # Pairs s, z that moved on alone contradict each other in a crowd: there they are centred first,
+    # but for those of the last point, which have not moved at rest.
+    moving = int(problem.is_crowded)
+    products = multiples(problem, options.relaxation)
+
+    def at(k: Array) -> Variables:
+        w = jax.tree.map(lambda v: v[jnp.maximum(k - moving, 0)], points)
+        return choose(k < moving, w, centred(problem, w, products)) if moving else w
+
+    def look(carry: tuple[Array, Base]) -> tuple[Array, Base]:
+        k, best = carry
+        seen = _seen(problem, at(k), usable, options)
+        better = seen.exact | (k >= moving) & (seen.residual < best.residual)
+        return k + 1, choose(better, seen, best)
+
+    def unseen(carry: tuple[Array, Base]) -> Array:
+        k, best = carry
+        return (k < len(points.flat) + moving) & ~best.exact
+
+    last = jax.tree.map(lambda v: v[0], points)
+    first = jnp.zeros((), int), _nowhere(last)._replace(usable=usable)
+    return jax.lax.while_loop(unseen, look, first)[1]
+
+
+def _nowhere(w: Variables) -> Base:
+    """A point that is no guess."""
+    far, no = jnp.asarray(jnp.inf, w.flat.dtype), jnp.zeros((), bool)
+    return Base(w, far, far, no, no)
 
 
 def _seen(problem: Problem, w: Variables, usable: Array, options: Options) -> Base:
     m = measure(problem, w, jnp.zeros_like(options.relaxation), options)
-    products = jnp.where(is_interior(problem, w), m.complementarity, jnp.inf)
-    return Base(w, m.residual, products, usable)
+    inside = is_interior(problem, w)
+    products = jnp.where(inside, m.complementarity, jnp.inf)
+    return Base(w, m.residual, products, inside & is_exact(m, options), usable)
 
 
 def fused_if_small(
@@ -220,15 +240,15 @@ def _begun(
 def _first(problem: Problem, start: Variables, options: Options, guess: Base | None) -> _Search:
     """Before all attempts; none is needed where the guess is as good as exact."""
     no, far = jnp.zeros((), bool), jnp.asarray(jnp.inf, start.y.dtype)
-    guess = Base(start, far, far, no) if guess is None else guess
+    guess = _nowhere(start) if guess is None else guess
     all_leads = leads(problem, guess)
     how = _attempt(problem, all_leads[0].stage)
     shapes = jax.eval_shape(lambda: begin(problem, start, jnp.zeros((), int), how, options))
     last: Iterate = jax.tree.map(lambda v: jnp.zeros(v.shape, v.dtype), shapes)
-    w, rows, products, usable = guess
-    measures = last.measures._replace(residual=rows, complementarity=products)
-    last = last._replace(w=w, measures=measures)
-    done = usable & is_done(last, options) & is_exact(measures.error, options)
+    left = {"nodes": guess.residual, "complementarity": guess.complementarity}
+    measures = last.measures._replace(**left)
+    last = last._replace(w=guess.variables, measures=measures)
+    done = guess.usable & is_done(last, options) & guess.exact
     return _Search(all_leads, last, done, start, far, no, no)
 
 

@@ -44,6 +44,7 @@ class Base(NamedTuple):
     variables: Variables
     residual: Float[Array, ""]
     complementarity: Float[Array, ""]  # infinite outside the cones
+    exact: Bool[Array, ""]  # whether a step would add nothing
     usable: Bool[Array, ""]
 
 

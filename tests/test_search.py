@@ -70,7 +70,7 @@ def test_where_solutions_end_a_member_beyond_is_next():
     problem, w = folded(3.0), start_at(2.0)
     no = jnp.asarray(False)
     far = jnp.asarray(jnp.inf)
-    lead = stages.leads(problem, stages.Base(w, far, far, usable=no))[0]
+    lead = stages.leads(problem, stages.Base(w, far, far, exact=no, usable=no))[0]
     lead = lead._replace(
         stage=jnp.asarray(stages.FOLLOW_ON),
         solved=jnp.asarray(0.6),

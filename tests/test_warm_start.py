@@ -184,3 +184,18 @@ def test_flight_and_rolling_take_a_step_or_two():
     rolling = sp.rollout(scene, state, 4 * STEPS, options).info
     assert rolling.converged.all()
     assert jnp.mean(rolling.iterations[-STEPS:]) <= 1
+
+
+@pytest.mark.parametrize("relaxation", [1e-6, 1e-8])
+def test_a_tower_at_rest_is_let_alone_within_rounding(relaxation):
+    """Steps that only chase rounding would change each velocity again and again."""
+    scene, state = sp.scenes.stack(6)
+    options = dataclasses.replace(WARM, relaxation=relaxation, polish=3)
+    found = sp.rollout(scene, state, 4 * STEPS, options)
+    assert found.info.converged.all()
+    velocity = np.asarray(found.state.velocity)[-2 * STEPS :]
+    alike = np.all(velocity[1:] == velocity[:-1], axis=(1, 2))
+    assert np.mean(alike) > 0.9
+    drift = found.state.position[-1] - found.state.position[-2 * STEPS]
+    assert np.max(np.abs(drift)) < 1e-3 * relaxation
+    assert jnp.max(found.info.residual[-2 * STEPS :]) < 1e-4 * relaxation
