@@ -12,6 +12,8 @@ from silico_py.models import UnsupportedModelError as UnsupportedModelError
 from silico_py.models import load_mesh as load_mesh
 from silico_py.models import load_model as load_model
 from silico_py.models import save_model as save_model
+from silico_py.one_step import ContactInfo as ContactInfo
+from silico_py.one_step import Info as Info
 from silico_py.options import SolverOptions as SolverOptions
 from silico_py.primitives import Box as Box
 from silico_py.primitives import Bundle as Bundle
@@ -26,8 +28,6 @@ from silico_py.primitives import Polytope as Polytope
 from silico_py.primitives import Sphere as Sphere
 from silico_py.scene import Scene as Scene
 from silico_py.scene import State as State
-from silico_py.simulate import ContactInfo as ContactInfo
-from silico_py.simulate import Info as Info
 from silico_py.simulate import Trajectory as Trajectory
 from silico_py.simulate import no_guess as no_guess
 from silico_py.simulate import rollout as rollout

@@ -19,6 +19,7 @@ from silico_py.contact import Contact, Formulation, Side, ease, lighter, slip_un
 from silico_py.integrator import Motion, dynamics, row_scale
 from silico_py.scene import Scene
 from silico_py.solver import CellGroup, Problem, Variables
+from silico_py.solver.dense import accumulate
 
 WORLD = -1  # body index of what is fixed
 SMALL = 16  # rows of a slack up to which all kinds of shapes are one
@@ -157,9 +158,12 @@ def contact_batches(
 
 def _in_flight(batches: list[ContactBatch], bodies: int) -> list[ContactBatch]:
     """The same, told which pairs are of bodies that fly apart from all they may touch."""
-    flying = jnp.ones(bodies, bool)
+    held = jnp.zeros(bodies)
     for batch in batches:
-        flying = flying.at[batch.touched].min(batch.contacts.flies[:, None])
+        touched, flies = batch.touched, batch.contacts.flies
+        each = jnp.broadcast_to(1.0 - flies[:, None], touched.shape)
+        held += accumulate(each.reshape(-1), touched.reshape(-1), bodies)
+    flying = held == 0
 
     def told(batch: ContactBatch) -> Contact:
         return batch.contacts._replace(in_flight=jnp.all(flying[batch.touched], axis=1))

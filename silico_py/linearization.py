@@ -21,19 +21,10 @@ from silico_py import broad_phase, friction, rotation
 from silico_py.compilation import jitted
 from silico_py.contact import Contact, Formulation, Side, lighter, slip_unit
 from silico_py.integrator import Motion
+from silico_py.one_step import Begun, begin, end, search, shift, split_control
 from silico_py.options import SolverOptions, or_default
 from silico_py.scene import Scene, State, check_state
-from silico_py.simulate import (
-    arms,
-    assembled,
-    checked_control,
-    info_of,
-    motions_of,
-    next_state,
-    search,
-    shift,
-    split_control,
-)
+from silico_py.simulate import checked_control
 from silico_py.solver import (
     CellGroup,
     CellVariables,
@@ -42,9 +33,10 @@ from silico_py.solver import (
     fused_if_small,
     implicit,
     node_sensitivity,
+    one_by_one,
 )
 from silico_py.solver.dense import accumulate, matmul, transposed
-from silico_py.warm_start import Remembered, recall, remember
+from silico_py.warm_start import Remembered
 
 
 def linearize(
@@ -99,36 +91,58 @@ def _linearize(
     guess: Remembered | None,
     with_step: bool,
 ) -> tuple[Any, ...]:
-    motions, formulation = motions_of(scene, state, control), options.formulation
-    bodies = Inputs(motions, arms(scene), state)
+    run = one_by_one(partial(_along, with_step))
+    found = run(scene, state, control, relaxations, options, guess)
+    if not with_step:
+        return found
+    *others, info = found
+    return *others, info._replace(guess=jax.lax.stop_gradient(info.guess))
 
-    def advance(start: Variables, rho: Array) -> tuple[Variables, tuple[Any, ...]]:
-        problem, fresh, batches = assembled(scene, motions, rho, options)
-        first = recall(_at(rho == relaxations[0], guess), fresh, batches)
-        tried = None if first is None else first.guess
-        found = search(problem, start, rho, options, tried, accept=not with_step)
+
+def _along(
+    with_step: bool,
+    scene: Scene,
+    state: State,
+    control: Array,
+    relaxations: Array,
+    options: SolverOptions,
+    guess: Remembered | None,
+) -> tuple[Any, ...]:
+    """At one relaxation after another."""
+
+    def at(rho: Array, first: Bool[Array, ""], start: Variables | None) -> tuple[Any, ...]:
+        begun = begin(scene, state, control, rho, _usable(first, guess), options)
+        start = begun.start if start is None else start
+        found = search(begun.problem, start, rho, options, begun.guess, accept=not with_step)
         point = found.variables
-
-        def derivative(data: tuple, point: Variables, bodies: Inputs) -> tuple[Array, Array]:
-            return _derivative(problem.with_data(data), point, bodies, formulation)
-
-        # A single derivative is worth a kernel wherever its matrix is factorised inside of one.
-        derivatives = fused_if_small(derivative, problem, point.y.size)
-        matrices = derivatives(problem.data, point, bodies)
+        matrices = _matrices(begun, point, state, options.formulation)
         if not with_step:
             return point, matrices
-        following = None
-        if first is not None:
-            following = remember(point, found.converged, batches, first)
-        solved = found._replace(variables=implicit(problem, point, rho))
-        info = info_of(batches, solved, following, formulation)
-        return point, (*matrices, next_state(motions, bodies.arm, solved.variables.y), info)
+        solution = found._replace(variables=implicit(begun.problem, point, rho))
+        return point, (*matrices, *end(begun, solution, options))
 
-    _, start, _ = assembled(scene, motions, relaxations[0], options)
-    return jax.lax.scan(advance, start, relaxations)[1]
+    yes = jnp.ones((), bool)
+    if len(relaxations) == 1:
+        return jax.tree.map(lambda v: v[None], at(relaxations[0], yes, None)[1])
+    start = begin(scene, state, control, relaxations[0], None, options).start
+    first = jnp.arange(len(relaxations)) == 0
+    return jax.lax.scan(lambda start, rho: at(*rho, start), start, (relaxations, first))[1]
 
 
-def _at(here: Bool[Array, ""], guess: Remembered | None) -> Remembered | None:
+def _matrices(
+    begun: Begun, point: Variables, state: State, formulation: Formulation
+) -> tuple[Array, Array]:
+    """(A, B) at one point of the central path."""
+
+    def derivative(data: tuple, point: Variables, bodies: Inputs) -> tuple[Array, Array]:
+        return _derivative(begun.problem.with_data(data), point, bodies, formulation)
+
+    # A single derivative is worth a kernel wherever its matrix is factorised inside of one.
+    derivatives = fused_if_small(derivative, begun.problem, point.y.size)
+    return derivatives(begun.problem.data, point, Inputs(begun.motions, begun.arm, state))
+
+
+def _usable(here: Bool[Array, ""], guess: Remembered | None) -> Remembered | None:
     """The guess, usable only `here`; of a smoothed step it is the one at its relaxation."""
     if guess is None:
         return None

@@ -1,6 +1,8 @@
 """Interior point for relaxed complementarity problems over cones."""
 
 from silico_py.solver.cones import ProductCone as ProductCone
+from silico_py.solver.fusion import compact as compact
+from silico_py.solver.fusion import one_by_one as one_by_one
 from silico_py.solver.implicit import implicit as implicit
 from silico_py.solver.implicit import node_sensitivity as node_sensitivity
 from silico_py.solver.iterate import Options as Options

@@ -13,17 +13,18 @@ SILICO_PY_ONE_KERNEL=0 does without.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from functools import lru_cache, partial
-from itertools import chain
+from itertools import chain, compress
 from math import prod
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
+from jax.custom_derivatives import SymbolicZero
 from jax.experimental.xla_metadata import set_xla_metadata
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Var, jaxpr_as_fun
 from jaxtyping import Array
@@ -101,9 +102,10 @@ def fused(function: Callable, at_once: Callable | None = None) -> Callable:
 
 
 def compact(function: Callable) -> Callable:
-    """`function` of arrays and nothing else, a part of what is too large for one kernel.
+    """`function`, a part of what is too large for one kernel.
 
     It becomes one where `one_by_one` evaluates what it is part of, which is never differentiated.
+    What is no jax array among its arguments and results is handed on as it is.
     """
 
     def call(*args: Any) -> Any:
@@ -157,11 +159,25 @@ def _evaluated(function: Callable, run: Callable, at_once: Callable | None) -> C
     def evaluate(*args: Any) -> Any:
         return function(*args) if in_kernel() else call(*args)
 
-    @evaluate.defjvp
+    @partial(evaluate.defjvp, symbolic_zeros=True)
     def evaluate_jvp(primals: tuple, tangents: tuple) -> tuple[Any, Any]:
-        return jax.jvp(function, primals, tangents)
+        return _jvp(function, primals, tangents)
 
     return evaluate
+
+
+def _jvp(function: Callable, primals: tuple, tangents: tuple) -> tuple[Any, Any]:
+    """`jax.jvp` by what changes alone."""
+    leaves, structure = jax.tree.flatten(primals)
+    changes = structure.flatten_up_to(tangents)
+    flags = [not isinstance(change, SymbolicZero) for change in changes]
+
+    def of_moving(*moving: Array) -> Any:
+        rest = iter(moving)
+        whole = [next(rest) if flag else v for v, flag in zip(leaves, flags, strict=True)]
+        return function(*structure.unflatten(whole))
+
+    return jax.jvp(of_moving, *(tuple(compress(parts, flags)) for parts in (leaves, changes)))
 
 
 def _map(function: Callable, flags: list[bool], args: tuple) -> Any:
@@ -173,24 +189,39 @@ def _map(function: Callable, flags: list[bool], args: tuple) -> Any:
 def _one_kernel(function: Callable, *args: Any) -> Any:
     if not is_available():
         return function(*args)
-    leaves, structure = jax.tree.flatten(args)
+    leaves, whole_args = _taken_apart(args)
+    whole_result: list[Callable] = []
 
-    def flat(*leaves: Array) -> Any:
-        return function(*structure.unflatten(leaves))
+    def flat(*leaves: Array) -> list[Array]:
+        arrays, whole = _taken_apart(function(*whole_args(leaves)))
+        whole_result[:] = [whole]
+        return arrays
 
     with loops_only():
-        jaxpr, shape = jax.make_jaxpr(flat, return_shape=True)(*leaves)
+        jaxpr = jax.make_jaxpr(flat)(*leaves)
     equations = list(_equations(jaxpr.jaxpr))
     if len(equations) > LARGEST_PROGRAM or not all(map(_is_small_loop, equations)):
         return function(*args)
-    shapes, tree = jax.tree.flatten(shape)
     read = _read(jaxpr.jaxpr)
     # What the compiler knows of an argument it writes into the kernel, which then reads it no more.
     opaque = jax.lax.optimization_barrier([leaves[k] for k in read])
     results, _ = jax.lax.optimization_barrier(_marked(partial(_guarded, jaxpr, read), *opaque))
     found = iter(results)
-    out = [next(found) if v.size else jnp.zeros(v.shape, v.dtype) for v in shapes]
-    return jax.tree.unflatten(tree, out)
+    out = [next(found) if v.size else jnp.zeros(v.shape, v.dtype) for v in jaxpr.out_avals]
+    return whole_result[0](out)
+
+
+def _taken_apart(tree: Any) -> tuple[list[Array], Callable[[Sequence[Array]], Any]]:
+    """The arrays in a pytree, and what makes it of such arrays."""
+    leaves, structure = jax.tree.flatten(tree)
+    flags = [isinstance(leaf, jax.Array) for leaf in leaves]
+
+    def whole(arrays: Sequence[Array]) -> Any:
+        rest = iter(arrays)
+        found = (next(rest) if flag else v for v, flag in zip(leaves, flags, strict=True))
+        return structure.unflatten(found)
+
+    return [v for v, flag in zip(leaves, flags, strict=True) if flag], whole
 
 
 def _read(jaxpr: Jaxpr) -> list[int]:

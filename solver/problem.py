@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -56,6 +56,11 @@ class CellJacobian(NamedTuple):
 CellFunction = Callable[[Array, Array, Array, Any], CellResidual]
 
 
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["nodes", "data", "memo", "graph"],
+    meta_fields=["cone", "function", "split", "jacobian", "ease", "prepare", "fusible"],
+)
 @dataclass(frozen=True)
 class CellGroup:
     """Cells that share one function; everything in `data` is batched over the cells.
@@ -130,6 +135,11 @@ class CellGroup:
         return outlined(self.jacobian, axes=(0, 0, 0, 0, None), whole=True)(*at, easing)
 
 
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["node_data", "groups", "node_scale", "first_share"],
+    meta_fields=["node_residual", "monotone", "homotopies"],
+)
 @dataclass(frozen=True)
 class Problem:
     """Nodes, cells and the weights that make residual rows comparable.
@@ -221,14 +231,13 @@ class Problem:
 
 
 def in_one(function: Function) -> Function:
-    """`function` of a problem and arrays, `compact` if the problem is fusible and has no memos."""
+    """`function` of a problem and more, `compact` if the problem is fusible and has no memos."""
+    part = compact(function)
 
     @wraps(function)
     def call(problem: Problem, *args: Any) -> Any:
-        if not problem.fusible or problem.has_memos:
-            return function(problem, *args)
-        part = compact(lambda data, *args: function(problem.with_data(data), *args))
-        return part(problem.data, *args)
+        fits = problem.fusible and not problem.has_memos
+        return (part if fits else function)(problem, *args)
 
     return call
 

@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import silico_py as sp
-from silico_py import simulate as simulation
+from silico_py.one_step import begin
+from silico_py.simulate import checked_control
 
 
 @jax.jit
@@ -20,12 +21,10 @@ def assembled(scene, state, relaxation, control=None):
 
     @jax.jit
     def parts(state):
-        applied = simulation.checked_control(scene, state, control)
-        motions = simulation.motions_of(scene, state, applied)
-        rho = jnp.asarray(relaxation)
-        problem, start, _ = simulation.assembled(scene, motions, rho, sp.SolverOptions())
-        kept.append(problem)
-        return problem.data, start
+        applied, rho = checked_control(scene, state, control), jnp.asarray(relaxation)
+        begun = begin(scene, state, applied, rho, None, sp.SolverOptions())
+        kept.append(begun.problem)
+        return begun.problem.data, begun.start
 
     data, start = parts(state)
     return kept[0].with_data(data), start

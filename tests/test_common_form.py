@@ -14,7 +14,7 @@ from silico_py import assembly, rotation
 from silico_py.collision import solve_collision
 from silico_py.collision_program import Piece, SlackMap, pair_length
 from silico_py.common_form import common, split
-from silico_py.simulate import motions_of
+from silico_py.one_step import motions_of
 
 NAMES = ("polytope_oblique", "padded", "ellipsoid", "capsule_slender", "cylinder", "cone")
 SUM = sp.MinkowskiSum(sp.MinkowskiSum(sp.Box((0.2, 0.1, 0.1)), sp.Sphere(0.05)), sp.Cone(0.1, 0.2))

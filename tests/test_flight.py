@@ -7,9 +7,10 @@ import pytest
 from stepping import turned
 
 import silico_py as sp
-from silico_py import simulate as simulation
 from silico_py.assembly import contact_batches
 from silico_py.integrator import next_pose
+from silico_py.one_step import motions_of
+from silico_py.simulate import checked_control
 
 SIZE, COUNT, TIMESTEP, RHO = 0.3, 60, 0.01, 1e-6
 FLOOR = sp.HalfSpace(normal=(0, 0, 1), offset=0.0)
@@ -70,7 +71,7 @@ def test_first_steps_of_flat_bodies_in_flight(name):
 
 
 def motions(scene, state):
-    return simulation.motions_of(scene, state, simulation.checked_control(scene, state, None))
+    return motions_of(scene, state, checked_control(scene, state, None))
 
 
 def flies(scene, state):

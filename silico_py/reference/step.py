@@ -10,6 +10,7 @@ from scipy.spatial.transform import Rotation
 
 from silico_py.body import Body
 from silico_py.integrator import FAST
+from silico_py.one_step import Info
 from silico_py.options import SolverOptions
 from silico_py.primitives import ConvexShape
 from silico_py.reference.certificate import Placed
@@ -17,7 +18,6 @@ from silico_py.reference.contact import Contact, collision_conditions, force_con
 from silico_py.reference.motion import Balance, Load, Motion
 from silico_py.reference.report import Condition, StepReport, worst
 from silico_py.scene import ContactPair, Scene, State
-from silico_py.simulate import Info
 
 SIZE_RATIO = 10.0  # of two shapes of a contact; a larger one grows as if it were no larger
 ROUNDING = 1e4  # machine epsilons that rounding may add to a balance

@@ -16,9 +16,10 @@ from silico_py.assembly import contact_batches
 from silico_py.collision import solve_collision
 from silico_py.compilation import compiler_options
 from silico_py.contact import Contact, current
+from silico_py.one_step import motions_of
 from silico_py.options import SolverOptions
 from silico_py.scene import Scene, State
-from silico_py.simulate import checked_control, motions_of, step
+from silico_py.simulate import checked_control, step
 
 JUDGES = np.array([1e-10, 1e-4])  # relaxations of the collision solves; the second is the paper's
 COLLISION_ITERATIONS = 50

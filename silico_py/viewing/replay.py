@@ -11,8 +11,9 @@ import numpy as np
 from scipy.spatial.transform import Rotation
 
 from silico_py import rotation
+from silico_py.one_step import ContactInfo, Info
 from silico_py.scene import ContactPair, Scene, State
-from silico_py.simulate import ContactInfo, Info, Trajectory
+from silico_py.simulate import Trajectory
 from silico_py.solver.status import Status
 from silico_py.viewing.meshes import Piece, Plane, body_pieces, fixtures
 

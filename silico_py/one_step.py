@@ -1,0 +1,270 @@
+"""One step: the problem of a state, the search for its solution, and what follows from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from silico_py import rotation
+from silico_py.assembly import ContactBatch, assemble
+from silico_py.broad_phase import Limits, Separation
+from silico_py.contact import Contact, Formulation, Touch
+from silico_py.friction import project
+from silico_py.integrator import Motion, next_pose
+from silico_py.options import SolverOptions
+from silico_py.primitives._base import safe_unit
+from silico_py.scene import Scene, State
+from silico_py.solver import Guess, Options, Problem, Solution, Status, Variables, compact, solve
+from silico_py.warm_start import Remembered, recall, remember
+
+
+class ContactInfo(NamedTuple):
+    """The contacts of one step, in the order of `scene.pairs`.
+
+    Of a pair that `SolverOptions.max_contacts` leaves out alpha is a lower bound; the force is 0.
+
+    Attributes:
+        alpha: relaxed scaling, less what the relaxation is sure to add. It lies above the exact
+            one (`collide`) by 0 where round surfaces or faces meet, by some rho where corners do.
+            Of two shapes more than 10:1 in size the larger grows as if it were ten times as large.
+        point: contact point, world [m].
+        normal: unit vector from b to a, world; zero where `collide` has none.
+        force: total contact force on a, world [N]; the one on b is its opposite.
+    """
+
+    alpha: Float[Array, " contacts"]
+    point: Float[Array, "contacts 3"]
+    normal: Float[Array, "contacts 3"]
+    force: Float[Array, "contacts 3"]
+
+
+class Info(NamedTuple):
+    """What a step says about itself.
+
+    Attributes:
+        converged: whether both tolerances were met, and no contact was left out that may push;
+            False makes the state a best effort.
+        status: a `silico_py.solver.Status`.
+        iterations: Newton steps.
+        residual: largest scaled residual row.
+        complementarity: largest error of s o z = rho e.
+        contacts: forces and geometry.
+        guess: the last solutions, for the next step to be tried from; None where `step` was given
+            none.
+    """
+
+    converged: Bool[Array, ""]
+    status: Int[Array, ""]
+    iterations: Int[Array, ""]
+    residual: Float[Array, ""]
+    complementarity: Float[Array, ""]
+    contacts: ContactInfo
+    guess: Remembered | None
+
+
+class Begun(NamedTuple):
+    """A step before its search.
+
+    Attributes:
+        motions: the bodies before it.
+        arm: centres of mass in the body frames [m].
+        problem: what is to be solved.
+        start: where to set out without a guess.
+        batches: the contacts behind each group of cells.
+        known: the solutions of the steps before.
+        guess: what they say of this one.
+    """
+
+    motions: Motion
+    arm: Float[Array, "n 3"]
+    problem: Problem
+    start: Variables
+    batches: list[ContactBatch]
+    known: Remembered | None
+    guess: Guess | None
+
+
+def begin(
+    scene: Scene,
+    state: State,
+    control: Float[Array, "n 6"],
+    relaxation: Float[Array, ""],
+    guess: Remembered | None,
+    options: SolverOptions,
+) -> Begun:
+    """The step from here, at this relaxation."""
+    prepare = partial(_begun, options.formulation, options.contact_limits)
+    return _part(options, prepare)(scene, state, control, relaxation, guess)
+
+
+def _begun(
+    formulation: Formulation,
+    limits: Limits,
+    scene: Scene,
+    state: State,
+    control: Float[Array, "n 6"],
+    relaxation: Float[Array, ""],
+    guess: Remembered | None,
+) -> Begun:
+    motions = motions_of(scene, state, control)
+    problem, start, batches = assemble(scene, motions, relaxation, formulation, limits)
+    known = recall(guess, start, batches)
+    tried = None if known is None else known.guess
+    return Begun(motions, arms(scene), problem, start, batches, known, tried)
+
+
+def solved(begun: Begun, relaxation: Float[Array, ""], options: SolverOptions) -> Solution:
+    """The solution without derivatives."""
+    return search(begun.problem, begun.start, relaxation, options, begun.guess)
+
+
+def end(
+    begun: Begun, solution: Solution, options: SolverOptions, kept: Remembered | None = None
+) -> tuple[State, Info]:
+    """The next state, and what the step says of itself: that `kept` is for the next one to be tried
+    from, or its solution if it was given a guess itself."""
+    return _part(options, partial(_ended, options.formulation))(begun, solution, kept)
+
+
+def _ended(
+    formulation: Formulation, begun: Begun, solution: Solution, kept: Remembered | None
+) -> tuple[State, Info]:
+    kept = left_by(begun, solution) if kept is None else kept
+    info = info_of(begun.batches, solution, kept, formulation)
+    return next_state(begun.motions, begun.arm, solution.variables.y), info
+
+
+def left_by(begun: Begun, solution: Solution) -> Remembered | None:
+    """What the next step may be tried from if this one was given a guess."""
+    if begun.known is None:
+        return None
+    return remember(solution.variables, solution.converged, begun.batches, begun.known)
+
+
+def _part(options: SolverOptions, function: Callable) -> Callable:
+    """`function`, `compact` where that can be: not where the nearest contacts are chosen."""
+    fits = options.formulation.fusible and options.contact_limits == (None, None)
+    return compact(function) if fits else function
+
+
+def search(
+    problem: Problem,
+    start: Variables,
+    relaxation: Float[Array, ""],
+    options: SolverOptions,
+    guess: Guess | None = None,
+    accept: bool = False,
+) -> Solution:
+    """The solution without derivatives, residuals to a tenth of the relaxation."""
+    problem = problem.with_data(jax.lax.stop_gradient(problem.data))
+    start, rho, guess = jax.lax.stop_gradient((start, relaxation, guess))
+    # Without contacts nothing is relaxed, so nothing excuses a residual.
+    exact = jnp.asarray(100 * jnp.finfo(rho.dtype).eps, rho.dtype)
+    tolerance = rho / 10 if problem.groups else exact
+    limits = Options(rho, tolerance, options.max_iterations, options.polish, accept)
+    return solve(problem, start, limits, guess)
+
+
+def motions_of(scene: Scene, state: State, control: Float[Array, "n 6"]) -> Motion:
+    """Bodies in the frame of their centres of mass."""
+    n = len(scene.bodies)
+    dtype = state.position.dtype
+    mass = jnp.stack([body.mass for body in scene.bodies])
+    position, velocity = shift(state, arms(scene))
+    stiffness = jnp.stack([body.stiffness for body in scene.bodies]).astype(dtype)
+    weight = jnp.concatenate([mass[:, None] * scene.gravity, jnp.zeros((n, 3), dtype)], axis=1)
+    force, command = split_control(control, stiffness)
+    # A position-controlled direction is compensated for gravity.
+    force += split_control(weight, stiffness)[0]
+    return Motion(
+        position=position,
+        orientation=state.orientation,
+        velocity=velocity,
+        angular_velocity=state.angular_velocity,
+        force=force[:, :3],
+        torque=force[:, 3:],
+        stiffness=stiffness,
+        command=command,
+        memory=jnp.array([not body.quasi_dynamic for body in scene.bodies], dtype),
+        mass=mass,
+        inertia=jnp.stack([body.inertia for body in scene.bodies]),
+        timestep=jnp.broadcast_to(scene.timestep, (n,)),
+    )
+
+
+def split_control(control: Array, stiffness: Array) -> tuple[Array, Array]:
+    """Control as (force, commanded displacement): the latter where there is stiffness."""
+    held = stiffness > 0
+    return jnp.where(held, 0, control), jnp.where(held, control, 0)
+
+
+def shift(state: State, arm: Float[Array, "*n 3"]) -> tuple[Array, Array]:
+    """Position and velocity of the point at `arm` (body frame) of each body."""
+    offset = rotation.rotate(state.orientation, arm)
+    sweep = rotation.rotate(state.orientation, rotation.cross(state.angular_velocity, arm))
+    return state.position + offset, state.velocity + sweep
+
+
+def next_state(motions: Motion, arm: Float[Array, "*n 3"], y: Float[Array, "*n 6"]) -> State:
+    """The state after moving with y; `arm` is the centre of mass in the body frame."""
+    position, orientation = next_pose(y, motions)
+    moved = State(position, rotation.normalize(orientation), y[..., :3], y[..., 3:])
+    position, velocity = shift(moved, -arm)
+    return State(position, moved.orientation, velocity, moved.angular_velocity)
+
+
+def arms(scene: Scene) -> Float[Array, "n 3"]:
+    """Centres of mass in the body frames."""
+    return jnp.stack([body.center_of_mass for body in scene.bodies])
+
+
+def info_of(
+    batches: list[ContactBatch],
+    solution: Solution,
+    guess: Remembered | None,
+    formulation: Formulation,
+) -> Info:
+    """What a solution says about its step."""
+    y = solution.variables.y
+    parts, complete = [], jnp.ones((), bool)
+    for batch, cell in zip(batches, solution.variables.cells, strict=True):
+        read = jax.vmap(lambda *at: _contact_info(formulation.touch(*at), at[-1]))
+        part = read(y[batch.touched], cell.x, cell.dual, batch.contacts)
+        if batch.candidates is not None:
+            part = _among_all(part, batch.candidates.at_end(y), batch.candidates.chosen)
+            complete &= batch.candidates.complete(part.alpha)
+        parts.append(part)
+    order = np.argsort(np.concatenate([batch.indices for batch in batches] or [[]]).astype(int))
+    if parts:
+        contacts = jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[order], *parts)
+    else:
+        empty = jnp.zeros((0, 3), y.dtype)
+        contacts = ContactInfo(empty[:, 0], empty, empty, empty)
+    converged = solution.converged
+    return Info(
+        converged & complete,
+        jnp.where(converged & ~complete, Status.INCOMPLETE, solution.status),
+        solution.iterations,
+        solution.residual,
+        solution.complementarity,
+        contacts,
+        guess,
+    )
+
+
+def _among_all(part: ContactInfo, end: Separation, chosen: Int[Array, " contacts"]) -> ContactInfo:
+    """The contacts that were chosen, among all pairs of their kind."""
+    apart = ContactInfo(end.alpha, end.point, end.normal, jnp.zeros_like(end.point))
+    return jax.tree.map(lambda v, own: v.at[chosen].set(own), apart, part)
+
+
+def _contact_info(touch: Touch, c: Contact) -> ContactInfo:
+    tangential = project(touch.normal, touch.beta[1:])
+    force = c.impulse * (touch.gamma * touch.normal_a + tangential) / c.a.motion.timestep
+    return ContactInfo(touch.alpha, touch.point, safe_unit(touch.normal), force)
