@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import subprocess
 import sys
+from functools import partial
 
 import jax
 from rich.console import Console
@@ -19,6 +21,7 @@ from benchmarks import (
     equal_accuracy,
     gap_gradient,
     grasp,
+    harness,
     heaps,
     optimality,
     peg,
@@ -55,6 +58,9 @@ ALL = {
     "gap_gradient": gap_gradient.run,
 }
 
+# Those that compare with simulators of one thread.
+ON_ONE_CORE = {"speed", "equal_accuracy"}
+
 
 def main() -> int:
     """Run the named benchmarks, all of them by default."""
@@ -76,11 +82,24 @@ def main() -> int:
     console, missed = Console(), []
     for name in given.names or ALL:
         more = {"shapes": tuple(given.shapes)} if name == "robustness_floor" else {}
-        if not ALL[name](given.quick, console, **more):
+        if name in ON_ONE_CORE and harness.cores() > 1:
+            met = _on_one_core(name, given.quick)
+        else:
+            met = ALL[name](given.quick, console, **more)
+        if not met:
             missed.append(name)
     if missed:
         console.print(f"[bold white on red] bars not met: {', '.join(missed)} [/]")
     return 1 if missed else 0
+
+
+def _on_one_core(name: str, quick: bool) -> bool:
+    """In a process that has one core from its start: XLA then does not hand work to other threads,
+    which would be given a core that the others do not use, or wait for one."""
+    core = min(os.sched_getaffinity(0))
+    command = [sys.executable, "-m", "benchmarks", name, *["--quick"] * quick]
+    keep = partial(os.sched_setaffinity, 0, {core})
+    return subprocess.run(command, preexec_fn=keep, check=False).returncode == 0
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
 Two questions are asked of each simulator and each of its settings. How long may a step be so
 that dropped boxes never sink deeper than 1 mm into the floor? And so that no block of a tower
 of four moves further than 1 mm in a second? At that step its simulated seconds a second of
-wall clock are measured, ours and the peers' in turn in one process, compile time apart. The
-best setting counts. MuJoCo needs the extra `models`; `mujoco-mjx` and `drake` are optional.
+wall clock are measured, ours and the peers' in turn on one core, compile time apart. The best
+setting counts. MuJoCo needs the extra `models`; `mujoco-mjx` and `drake` are optional.
 """
 
 from __future__ import annotations
@@ -143,7 +143,8 @@ def measure(
 ) -> list[dict[str, Any]]:
     """One row a simulator and setting."""
     ready = {key: candidate.run for key, candidate in found.items() if candidate}
-    seconds, simulated = harness.alternate(ready, repeats), SECONDS * len(case.states.position)
+    seconds = harness.alternate(ready, repeats)
+    simulated = SECONDS * len(case.states.position)
     rows: list[dict[str, Any]] = []
     for (engine, setting), candidate in found.items():
         rows.append({"engine": engine, "setting": setting, "steps a second": None})

@@ -29,6 +29,7 @@ FOLDER = Path("out/benchmarks")
 PEERS = ("mujoco", "mujoco-mjx", "drake")  # distributions whose versions are recorded
 SAMPLES = 8  # states kept of a run, evenly over it
 LIMIT = 30  # Newton steps that the paper allows a step
+TURN = 0.1  # least seconds that calls of one function take before another has its turn
 
 
 class Outcome(NamedTuple):
@@ -300,14 +301,17 @@ def divided(number: int, divisor: int) -> int:
 def alternate(functions: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
     """Median seconds of a call of each, called in turn; the first round warms up.
 
-    In turn, so that what slows the machine down for a while slows all of them down.
+    In turn, so that what slows the machine down for a while slows all of them down. A turn takes
+    at least `TURN`: a short call would mostly bring its program back into the caches.
     """
     times: dict[str, list[float]] = {name: [] for name in functions}
     for _ in range(repeats + 1):
         for name, function in functions.items():
-            start = time.perf_counter()
-            jax.block_until_ready(function())
-            times[name].append(time.perf_counter() - start)
+            calls, start = 0, time.perf_counter()
+            while (passed := time.perf_counter() - start) < TURN or not calls:
+                jax.block_until_ready(function())
+                calls += 1
+            times[name].append(passed / calls)
     return {name: statistics.median(values[1:]) for name, values in times.items()}
 
 

@@ -2,9 +2,9 @@
 
 MuJoCo runs the same scene, exported by `save_model`: Newton, elliptic cone, one thread,
 `mujoco.rollout` for steps, `mj_step` for steps called one by one from Python, and
-`mjd_transitionFD` for the Jacobian. Ours and theirs alternate; figures are medians, compile
-time apart. Twenty blocks and the heap have equations for their nearest contacts alone. Growth and
-compile time with the number of stacked blocks are ours alone. Needs the extra `models`.
+`mjd_transitionFD` for the Jacobian. Ours and theirs alternate on one core; figures are medians,
+compile time apart. Twenty blocks and the heap have equations for their nearest contacts alone.
+Growth and compile time with the number of stacked blocks are ours alone. Needs the extra `models`.
 """
 
 from __future__ import annotations
