@@ -9,7 +9,6 @@ import argparse
 import os
 import subprocess
 import sys
-from functools import partial
 
 import jax
 from rich.console import Console
@@ -96,10 +95,13 @@ def main() -> int:
 def _on_one_core(name: str, quick: bool) -> bool:
     """In a process that has one core from its start: XLA then does not hand work to other threads,
     which would be given a core that the others do not use, or wait for one."""
-    core = min(os.sched_getaffinity(0))
     command = [sys.executable, "-m", "benchmarks", name, *["--quick"] * quick]
-    keep = partial(os.sched_setaffinity, 0, {core})
-    return subprocess.run(command, preexec_fn=keep, check=False).returncode == 0
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(allowed)})  # is inherited
+    try:
+        return subprocess.run(command, check=False).returncode == 0
+    finally:
+        os.sched_setaffinity(0, allowed)
 
 
 if __name__ == "__main__":

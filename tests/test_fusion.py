@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import silico_py as sp
-from silico_py.solver import dense
+from silico_py.one_step import begin
+from silico_py.solver import Options, dense, search
 from silico_py.solver.fusion import ONE_KERNEL, compact, fused, loops_only, one_by_one
 
 
@@ -200,3 +201,19 @@ def test_accumulate_is_a_scatter():
     expected = np.zeros((7, 2))
     np.add.at(expected, targets, values)
     np.testing.assert_allclose(dense.accumulate(jnp.asarray(values), targets, 7), expected)
+
+
+def test_guesses_of_a_tall_tower_are_looked_at_without_compiler_options():
+    """Sums that are small for one guess are not for three, and a library is none in a kernel."""
+    scene, state = sp.scenes.stack(20)
+    options = sp.SolverOptions(max_iterations=42)
+
+    @jax.jit
+    def best(state):
+        rho, guess = jnp.asarray(1e-6), sp.no_guess(scene, state, options)
+        begun = begin(scene, state, jnp.zeros((20, 6)), rho, guess, options)
+        limits = Options(rho, rho / 10, options.max_iterations)
+        return search._looked_at(begun.problem, begun.start, limits, begun.guess)
+
+    found = best(state)
+    assert not found.usable and not found.exact
