@@ -81,7 +81,8 @@ def main() -> int:
     console, missed = Console(), []
     for name in given.names or ALL:
         more = {"shapes": tuple(given.shapes)} if name == "robustness_floor" else {}
-        if name in ON_ONE_CORE and harness.cores() > 1:
+        keeps = hasattr(os, "sched_setaffinity") and harness.cores() > 1
+        if keeps and name in ON_ONE_CORE:
             met = _on_one_core(name, given.quick)
         else:
             met = ALL[name](given.quick, console, **more)

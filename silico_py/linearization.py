@@ -21,7 +21,7 @@ from silico_py import broad_phase, friction, rotation
 from silico_py.compilation import jitted
 from silico_py.contact import Contact, Formulation, Side, lighter, slip_unit
 from silico_py.integrator import Motion
-from silico_py.one_step import Begun, begin, end, search, shift, split_control
+from silico_py.one_step import Begun, begin, end, shift, solved, split_control
 from silico_py.options import SolverOptions, or_default
 from silico_py.scene import Scene, State, check_state
 from silico_py.simulate import checked_control
@@ -112,8 +112,7 @@ def _along(
 
     def at(rho: Array, first: Bool[Array, ""], start: Variables | None) -> tuple[Any, ...]:
         begun = begin(scene, state, control, rho, _usable(first, guess), options)
-        start = begun.start if start is None else start
-        found = search(begun.problem, start, rho, options, begun.guess, accept=not with_step)
+        found = solved(begun, rho, options, start, accept=not with_step)
         point = found.variables
         matrices = _matrices(begun, point, state, options.formulation)
         if not with_step:

@@ -119,9 +119,23 @@ def _begun(
     return Begun(motions, arms(scene), problem, start, batches, known, tried)
 
 
-def solved(begun: Begun, relaxation: Float[Array, ""], options: SolverOptions) -> Solution:
-    """The solution without derivatives."""
-    return search(begun.problem, begun.start, relaxation, options, begun.guess)
+def solved(
+    begun: Begun,
+    relaxation: Float[Array, ""],
+    options: SolverOptions,
+    start: Variables | None = None,
+    accept: bool = False,
+) -> Solution:
+    """The solution without derivatives, residuals to a tenth of the relaxation; another `start` may
+    be given."""
+    start = begun.start if start is None else start
+    problem = begun.problem.with_data(jax.lax.stop_gradient(begun.problem.data))
+    start, rho, guess = jax.lax.stop_gradient((start, relaxation, begun.guess))
+    # Without contacts nothing is relaxed, so nothing excuses a residual.
+    exact = jnp.asarray(100 * jnp.finfo(rho.dtype).eps, rho.dtype)
+    tolerance = rho / 10 if problem.groups else exact
+    limits = Options(rho, tolerance, options.max_iterations, options.polish, accept)
+    return solve(problem, start, limits, guess)
 
 
 def end(
@@ -151,24 +165,6 @@ def _part(options: SolverOptions, function: Callable) -> Callable:
     """`function`, `compact` where that can be: not where the nearest contacts are chosen."""
     fits = options.formulation.fusible and options.contact_limits == (None, None)
     return compact(function) if fits else function
-
-
-def search(
-    problem: Problem,
-    start: Variables,
-    relaxation: Float[Array, ""],
-    options: SolverOptions,
-    guess: Guess | None = None,
-    accept: bool = False,
-) -> Solution:
-    """The solution without derivatives, residuals to a tenth of the relaxation."""
-    problem = problem.with_data(jax.lax.stop_gradient(problem.data))
-    start, rho, guess = jax.lax.stop_gradient((start, relaxation, guess))
-    # Without contacts nothing is relaxed, so nothing excuses a residual.
-    exact = jnp.asarray(100 * jnp.finfo(rho.dtype).eps, rho.dtype)
-    tolerance = rho / 10 if problem.groups else exact
-    limits = Options(rho, tolerance, options.max_iterations, options.polish, accept)
-    return solve(problem, start, limits, guess)
 
 
 def motions_of(scene: Scene, state: State, control: Float[Array, "n 6"]) -> Motion:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal, NamedTuple, overload
 
 import jax
@@ -10,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from silico_py.compilation import jitted
-from silico_py.one_step import Info, begin, end, left_by, solved
+from silico_py.one_step import Begun, Info, begin, end, left_by, solved
 from silico_py.options import SolverOptions, or_default
 from silico_py.scene import Scene, State, check_state
 from silico_py.solver import implicit, one_by_one
@@ -71,45 +73,37 @@ def _step(
 
 
 def _advance(
-    scene: Scene,
-    state: State,
-    control: Array,
-    options: SolverOptions,
-    guess: Remembered | None,
+    scene: Scene, state: State, control: Array, options: SolverOptions, guess: Remembered | None
 ) -> tuple[State, Info]:
+    from_here = partial(begin, scene, state, control, options=options)
     relaxation = jnp.asarray(options.relaxation, state.position.dtype)
     if options.gradient_relaxation is not None:
-        return _smoothed(scene, state, control, options, guess)
-    begun = begin(scene, state, control, relaxation, guess, options)
+        return _smoothed(from_here, relaxation, options, guess)
+    begun = from_here(relaxation, guess)
     solution = solved(begun, relaxation, options)
     variables = implicit(begun.problem, solution.variables, relaxation)
     return end(begun, solution._replace(variables=variables), options)
 
 
 def _smoothed(
-    scene: Scene,
-    state: State,
-    control: Array,
+    from_here: Callable[..., Begun],
+    relaxation: Float[Array, ""],
     options: SolverOptions,
     guess: Remembered | None,
 ) -> tuple[State, Info]:
     """The step at `relaxation`, with the derivatives of the smoother one."""
-    tight, smooth = (
-        jnp.asarray(rho, state.position.dtype)
-        for rho in (options.relaxation, options.gradient_relaxation)
-    )
+    smooth = jnp.asarray(options.gradient_relaxation, relaxation.dtype)
 
     def found(at: tuple[Float[Array, ""], Remembered | None]) -> tuple[Any, ...]:
-        rho, guess = at
-        begun = begin(scene, state, control, rho, guess, options)
-        solution = solved(begun, rho, options)
+        begun = from_here(*at)
+        solution = solved(begun, at[0], options)
         return solution, left_by(begun, solution)
 
     # One program for both relaxations.
-    both = jax.lax.stop_gradient(jnp.stack([tight, smooth]))
+    both = jax.lax.stop_gradient(jnp.stack([relaxation, smooth]))
     solutions, kept = jax.lax.map(found, (both, guess))
     solution, point = (jax.tree.map(lambda v, k=k: v[k], solutions) for k in (0, 1))
-    begun, smoother = (begin(scene, state, control, rho, None, options) for rho in (tight, smooth))
+    begun, smoother = (from_here(rho, None) for rho in (relaxation, smooth))
     variables = implicit(smoother.problem, solution.variables, smooth, point.variables)
     return end(begun, solution._replace(variables=variables), options, kept)
 

@@ -29,7 +29,7 @@ from jax.experimental.xla_metadata import set_xla_metadata
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Var, jaxpr_as_fun
 from jaxtyping import Array
 
-from silico_py.solver.lanes import members_of
+from silico_py.solver.lanes import members_of, replaced
 
 ONE_KERNEL = {"xla_cpu_small_call": "true", "inlineable": "false"}
 LARGEST_ARRAY = 4000  # elements; larger sums and products go to libraries
@@ -123,25 +123,11 @@ def one_by_one(function: Callable, at_once: Callable | None = None) -> Callable:
     or by `jax.vmap`. Parts that are `compact` become kernels.
     """
 
-    def run(*args: Any) -> Any:
-        with _set(_in_parts):
-            return function(*args)
-
-    return _evaluated(function, run, at_once)
-
-
-def in_turn() -> bool:
-    """Whether the members of batches are evaluated one after another here."""
-    return jax.default_backend() == "cpu"
-
-
-def _evaluated(function: Callable, run: Callable, at_once: Callable | None) -> Callable:
-    """`run`, with the derivatives of `function`."""
-
     @custom_vmap
     @jax.jit  # constants that `custom_vmap` sees must not become batched
     def call(*args: Any) -> Any:
-        return run(*args)
+        with _set(_in_parts):
+            return function(*args)
 
     @call.def_vmap
     def batched(size: int, in_batched: list, *args: Any) -> tuple[Any, Any]:
@@ -166,6 +152,11 @@ def _evaluated(function: Callable, run: Callable, at_once: Callable | None) -> C
     return evaluate
 
 
+def in_turn() -> bool:
+    """Whether the members of batches are evaluated one after another here."""
+    return jax.default_backend() == "cpu"
+
+
 def _jvp(function: Callable, primals: tuple, tangents: tuple) -> tuple[Any, Any]:
     """`jax.jvp` by what changes alone."""
     leaves, structure = jax.tree.flatten(primals)
@@ -173,9 +164,7 @@ def _jvp(function: Callable, primals: tuple, tangents: tuple) -> tuple[Any, Any]
     flags = [not isinstance(change, SymbolicZero) for change in changes]
 
     def of_moving(*moving: Array) -> Any:
-        rest = iter(moving)
-        whole = [next(rest) if flag else v for v, flag in zip(leaves, flags, strict=True)]
-        return function(*structure.unflatten(whole))
+        return function(*structure.unflatten(replaced(leaves, flags, moving)))
 
     return jax.jvp(of_moving, *(tuple(compress(parts, flags)) for parts in (leaves, changes)))
 
@@ -217,11 +206,9 @@ def _taken_apart(tree: Any) -> tuple[list[Array], Callable[[Sequence[Array]], An
     flags = [isinstance(leaf, jax.Array) for leaf in leaves]
 
     def whole(arrays: Sequence[Array]) -> Any:
-        rest = iter(arrays)
-        found = (next(rest) if flag else v for v, flag in zip(leaves, flags, strict=True))
-        return structure.unflatten(found)
+        return structure.unflatten(replaced(leaves, flags, arrays))
 
-    return [v for v, flag in zip(leaves, flags, strict=True) if flag], whole
+    return list(compress(leaves, flags)), whole
 
 
 def _read(jaxpr: Jaxpr) -> list[int]:

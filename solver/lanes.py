@@ -8,7 +8,7 @@ slowest times their number, and needs the memory of its lanes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -62,11 +62,13 @@ def members_of(
     """Of the leaves with a flag one vector a member, and what makes all leaves of such a vector."""
     rows, whole = rows_of([v for v, flag in zip(leaves, flags, strict=True) if flag])
 
-    def member(row: Array) -> list[Array]:
-        own = iter(whole(row))
-        return [next(own) if flag else v for v, flag in zip(leaves, flags, strict=True)]
+    return rows, lambda row: replaced(leaves, flags, whole(row))
 
-    return rows, member
+
+def replaced(leaves: Sequence[Any], flags: Sequence[bool], own: Iterable[Any]) -> list[Any]:
+    """The leaves, those with a flag replaced by one of `own` after another."""
+    rest = iter(own)
+    return [next(rest) if flag else v for v, flag in zip(leaves, flags, strict=True)]
 
 
 class _Batch(NamedTuple):
