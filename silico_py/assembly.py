@@ -67,6 +67,7 @@ class Pairs(NamedTuple):
     b: PieceBatch
     rows_a: np.ndarray | Array
     rows_b: np.ndarray | Array
+    friction: Float[Array, " pairs"]
 
     @property
     def nodes(self) -> np.ndarray:
@@ -76,8 +77,8 @@ class Pairs(NamedTuple):
 
     def chosen(self, which: Int[Array, " contacts"]) -> Pairs:
         """Some of the pairs."""
-        rows = (jnp.asarray(rows)[which] for rows in (self.rows_a, self.rows_b))
-        return Pairs(self.a, self.b, *rows)
+        own = (jnp.asarray(own)[which] for own in (self.rows_a, self.rows_b, self.friction))
+        return Pairs(self.a, self.b, *own)
 
     def sides(self, motions: Motion) -> tuple[Side, Side]:
         """Both sides, stacked over the pairs."""
@@ -144,12 +145,14 @@ def contact_batches(
     batches, speed = [], _unit_speed(pieces.values())
     for (kind_a, kind_b), members in kinds.items():
         indices, rows_a, rows_b = map(np.array, zip(*members, strict=True))
-        pairs, candidates = Pairs(pieces[kind_a], pieces[kind_b], rows_a, rows_b), None
+        coefficients = _friction_of(scene, indices)
+        pairs = Pairs(pieces[kind_a], pieces[kind_b], rows_a, rows_b, coefficients)
+        candidates = None
         nodes, most = pairs.nodes, limits[pairs.b.fixed]
         if most is not None and len(indices) > most:
             candidates = broad_phase.nearest(nodes, *pairs.sides(motions), most)
             pairs = pairs.chosen(candidates.chosen)
-        contacts = _contacts(scene, *pairs.sides(motions), relaxation, speed)
+        contacts = _contacts(pairs, motions, relaxation, speed)
         if candidates is not None:
             contacts = contacts._replace(impulse=candidates.acting * contacts.impulse)
         batches.append(ContactBatch(indices, nodes, contacts, candidates))
@@ -250,11 +253,17 @@ def _unit_speed(pieces: Iterable[PieceBatch]) -> Float[Array, ""]:
     return jnp.sqrt(jnp.maximum(1, jnp.min(jnp.stack(sizes))))
 
 
-def _contacts(scene: Scene, a: Side, b: Side, relaxation: Array, speed: Array) -> Contact:
+def _friction_of(scene: Scene, pairs: np.ndarray) -> Float[Array, " pairs"]:
+    """Coefficients of some of the scene's pairs."""
+    if jnp.ndim(scene.friction):
+        return scene.friction[pairs]
+    return jnp.broadcast_to(scene.friction, pairs.shape)
+
+
+def _contacts(pairs: Pairs, motions: Motion, relaxation: Array, speed: Array) -> Contact:
+    a, b = pairs.sides(motions)
     length = jax.vmap(pair_length)(a.shape, b.shape)
-    friction_, relaxation, speed = (
-        jnp.broadcast_to(v, length.shape) for v in (scene.friction, relaxation, speed)
-    )
+    relaxation, speed = (jnp.broadcast_to(v, length.shape) for v in (relaxation, speed))
     a, b = (
         side._replace(map=jax.vmap(SlackMap.in_pair)(side.map, side.shape, length))
         for side in (a, b)
@@ -263,5 +272,17 @@ def _contacts(scene: Scene, a: Side, b: Side, relaxation: Array, speed: Array) -
     impulse = speed * jax.vmap(lighter)(a, b)
     slip, flies = jax.vmap(slip_unit)(a, b, speed), jax.vmap(broad_phase.flies_apart)(a, b)
     return Contact(
-        a, b, friction_, relaxation, impulse, length, speed, slip, origin, one, one, flies, flies
+        a,
+        b,
+        pairs.friction,
+        relaxation,
+        impulse,
+        length,
+        speed,
+        slip,
+        origin,
+        one,
+        one,
+        flies,
+        flies,
     )

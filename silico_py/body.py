@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
 from silico_py.primitives import Bundle, ConvexShape, MassProperties, Shape, pytree, static
-from silico_py.validation import number, vector
+from silico_py.validation import not_negative, number, vector
 
 IDENTITY = (1.0, 0.0, 0.0, 0.0)
 FLAT = 1e-4  # by which the moment about the normal of a flat body may exceed the sum of the others
@@ -23,12 +23,13 @@ class Body:
     """A rigid body made of one or more convex shapes.
 
     The body frame is the frame the shapes are placed in. State positions refer to its
-    origin; the dynamics use the centre of mass, wherever that is.
+    origin; the dynamics use the centre of mass, wherever that is. `dataclasses.replace` changes a
+    body: with another mass or other shapes, inertia and centre of mass stay unless given too (None: from the shapes).
 
     Args:
         name: used in messages and in the scene's `exclude` list.
         shapes: a primitive, or several, each a primitive or (primitive, position (3,) [m],
-            orientation (4,) wxyz).
+            orientation (4,) wxyz). The attribute is a `Bundle` of them.
         mass: [kg]; positive.
         inertia: (3, 3) about the centre of mass, in the body frame [kg m^2]; from the shapes
             at uniform density unless given.
@@ -44,7 +45,7 @@ class Body:
             or a half-space (which belongs in the environment).
     """
 
-    geometry: Bundle
+    shapes: Bundle
     mass: Float[Array, ""]
     inertia: Float[Array, "3 3"]
     center_of_mass: Float[Array, "3"]
@@ -63,16 +64,16 @@ class Body:
         stiffness: Any = None,
         quasi_dynamic: bool = False,
     ) -> None:
-        geometry = Bundle([_placed(entry) for entry in _as_list(shapes)])
+        bundle = _bundled(shapes)
         total = number("mass", mass, positive=True)
         if inertia is None or center_of_mass is None:
-            unit = _mass_properties(geometry)
+            unit = _mass_properties(bundle)
         if inertia is None:
             inertia = total * unit.inertia / unit.volume
         if center_of_mass is None:
             center_of_mass = unit.center_of_mass
         values = {
-            "geometry": geometry,
+            "shapes": bundle,
             "mass": total,
             "inertia": _inertia(inertia),
             "center_of_mass": vector("center_of_mass", center_of_mass, 3),
@@ -86,18 +87,20 @@ class Body:
     @property
     def pieces(self) -> list[tuple[ConvexShape, Array, Array]]:
         """Convex pieces with position and orientation in the body frame."""
-        return self.geometry.pieces()
+        return self.shapes.pieces()
 
     def __repr__(self) -> str:
         kinds = ", ".join(type(shape).__name__ for shape, _, _ in self.pieces)
         return f"Body({self.name!r}, [{kinds}], mass={self.mass})"
 
 
-def _as_list(shapes: Any) -> list:
+def _bundled(shapes: Shape | Iterable[Shape | tuple[Shape, Any, Any]]) -> Bundle:
+    if isinstance(shapes, Bundle):
+        return shapes
     entries = [shapes] if isinstance(shapes, Shape) else list(shapes)
     if not entries:
         raise ValueError("shapes: a body needs at least one shape")
-    return entries
+    return Bundle([_placed(entry) for entry in entries])
 
 
 def _placed(entry: Shape | tuple[Shape, Any, Any]) -> tuple[Shape, Any, Any]:
@@ -107,8 +110,8 @@ def _placed(entry: Shape | tuple[Shape, Any, Any]) -> tuple[Shape, Any, Any]:
 
 
 @jax.jit  # one compilation instead of one for each operation
-def _mass_properties(geometry: Bundle) -> MassProperties:
-    return geometry.mass_properties()
+def _mass_properties(shapes: Bundle) -> MassProperties:
+    return shapes.mass_properties()
 
 
 def _inertia(value: Any) -> Float[Array, "3 3"]:
@@ -132,7 +135,4 @@ def _inertia(value: Any) -> Float[Array, "3 3"]:
 def _stiffness(value: Any, dtype: jnp.dtype) -> Float[Array, "6"]:
     if value is None:
         return jnp.zeros(6, dtype)
-    stiffness = vector("stiffness", value, 6)
-    if not isinstance(stiffness, jax.core.Tracer) and np.any(np.asarray(stiffness) < 0):
-        raise ValueError(f"stiffness: must not be negative, got {stiffness}")
-    return stiffness
+    return not_negative("stiffness", vector("stiffness", value, 6))

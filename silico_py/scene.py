@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from silico_py.body import IDENTITY, Body
 from silico_py.primitives import Bundle, ConvexShape, Shape, pytree, pytree_dataclass, static
 from silico_py.primitives._base import several
-from silico_py.validation import check_unit, number, quaternions, vector
+from silico_py.validation import check_unit, not_negative, number, quaternions, vector
 
 
 @pytree_dataclass
@@ -54,7 +54,7 @@ class Scene:
         environment: fixed shapes, each a primitive, (primitive, position, orientation) or a
             `Fixture`; a scene can be changed with `dataclasses.replace`.
         timestep: h [s].
-        friction: Coulomb coefficient of every contact.
+        friction: Coulomb coefficient of every contact, or (contacts,) one for each of `pairs`.
         gravity: (3,) world [m/s^2].
         exclude: pairs that never collide: two names of bodies, or the name of a body and the
             index of an entry of `environment` (of a bundle, all its pieces). The attribute of
@@ -68,7 +68,7 @@ class Scene:
     bodies: tuple[Body, ...]
     environment: tuple[Fixture, ...]
     timestep: Float[Array, ""]
-    friction: Float[Array, ""]
+    friction: Float[Array, "*contacts"]
     gravity: Float[Array, "3"]
     exclude: frozenset[frozenset[str | int]] = static()
     __dataclass_fields__: ClassVar[dict[str, Any]]
@@ -90,12 +90,17 @@ class Scene:
             "bodies": bodies,
             "environment": tuple(chain.from_iterable(fixtures)),
             "timestep": number("timestep", timestep, positive=True),
-            "friction": number("friction", friction, nonnegative=True),
             "gravity": vector("gravity", gravity, 3),
             "exclude": frozenset(_exclusions(exclude, names, [len(f) for f in fixtures])),
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
+        # Pairs are known only now.
+        object.__setattr__(self, "friction", self._coefficients(friction))
+
+    def _coefficients(self, friction: ArrayLike) -> Array:
+        shape = () if np.ndim(friction) == 0 else (len(self.pairs),)
+        return not_negative("friction", vector("friction", friction, *shape))
 
     @property
     def pairs(self) -> tuple[ContactPair, ...]:

@@ -35,10 +35,14 @@ def number(name: str, value: Any, positive: bool = False, nonnegative: bool = Fa
     array = vector(name, value)
     if isinstance(array, jax.core.Tracer):
         return array
-    known = np.asarray(array)
-    if positive and not known > 0:
+    if positive and not np.asarray(array) > 0:
         raise ValueError(f"{name}: must be positive, got {array}")
-    if nonnegative and not known >= 0:
+    return not_negative(name, array) if nonnegative else array
+
+
+def not_negative(name: str, array: Array) -> Array:
+    """The array, refused where an entry is negative."""
+    if not isinstance(array, jax.core.Tracer) and np.any(np.asarray(array) < 0):
         raise ValueError(f"{name}: must not be negative, got {array}")
     return array
 

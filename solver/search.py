@@ -323,5 +323,5 @@ def _solution(last: Iterate, options: Options) -> Solution:
         [is_done(last, options), ~finite, last.stalled],
         [Status.CONVERGED, Status.NOT_FINITE, Status.STALLED],
         Status.MAX_ITERATIONS,
-    )
+    ).astype(int)  # a weak type would compile again what is given a guess with it
     return Solution(last.w, status, last.iterations, m.residual, m.complementarity)

@@ -30,6 +30,49 @@ def assembled(scene, state, relaxation, control=None):
     return kept[0].with_data(data), start
 
 
+PART = 10  # steps
+
+
+@jax.jit
+def _unknown(scene, state, options):
+    return sp.no_guess(scene, state, options)
+
+
+@jax.jit
+def _part(scene, state, options, guess):
+    return sp.rollout(scene, state, PART, options, guess, with_guess=True)
+
+
+def rolled(scene, state, steps, **options):
+    """A rollout in parts, so that it is compiled once for each structure of scene; all converge."""
+    options = sp.SolverOptions(**options)
+    guess, parts = _unknown(scene, state, options), []
+    for _ in range(-(-steps // PART)):
+        part, guess = _part(scene, state, options, guess)
+        state = jax.tree.map(lambda v: v[-1], part.state)
+        parts.append(part)
+    whole = jax.tree.map(lambda *v: np.concatenate(v)[:steps], *parts)
+    assert whole.info.converged.all(), np.flatnonzero(~whole.info.converged)
+    return whole
+
+
+def rolled_each(scene, states, steps, **options):
+    """The same of several states."""
+    members = [jax.tree.map(lambda v, k=k: v[k], states) for k in range(len(states.position))]
+    trajectories = [rolled(scene, member, steps, **options) for member in members]
+    return jax.tree.map(lambda *v: np.stack(v), *trajectories)
+
+
+@jax.jit
+def _step_each(scene, states, options):
+    return jax.lax.map(lambda state: sp.step(scene, state, None, options), states)
+
+
+def step_each(scene, states, **options):
+    """A step of several states, compiled once for each structure of scene."""
+    return _step_each(scene, states, sp.SolverOptions(**options))
+
+
 def simulate(scene, state, steps, relaxation=1e-6):
     """States and infos after each step, stacked over time as numpy arrays."""
     history = []

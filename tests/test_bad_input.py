@@ -57,6 +57,8 @@ CASES = {
     "environment": ("environment", lambda: scene(environment=["floor"])),
     "zero time step": ("timestep", lambda: scene(timestep=0.0)),
     "negative friction": ("friction", lambda: scene(friction=-0.1)),
+    "negative friction of one": ("friction", lambda: scene(environment=[floor()], friction=[-0.1])),
+    "friction of no pair": ("friction", lambda: scene(environment=[floor()], friction=[0.1, 0.2])),
     "gravity shape": ("gravity", lambda: scene(gravity=(0, -9.81))),
     "position shape": ("position", lambda: scene().state(position=[0, 0, 1])),
     "NaN velocity": ("velocity", lambda: scene().state(velocity=[[0, 0, np.nan]])),

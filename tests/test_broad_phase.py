@@ -13,8 +13,10 @@ from stepping import assembled
 
 import silico_py as sp
 from silico_py import broad_phase, rotation
+from silico_py.assembly import contact_batches
 from silico_py.collision_program import Piece, SlackMap, pair_length
 from silico_py.linearization import difference, perturb
+from silico_py.one_step import motions_of
 from silico_py.solver import Variables
 
 RHO = 1e-3
@@ -46,6 +48,23 @@ def stepped(scene, state, most, relaxation=RHO, guess=None):
 
 def flat(state):
     return np.concatenate([np.ravel(v) for v in jax.tree.leaves(state)])
+
+
+def test_pairs_that_act_keep_their_friction(balls):
+    scene, state = balls
+    own = 0.1 * (1 + np.arange(len(scene.pairs)))
+    scene = dataclasses.replace(scene, friction=own)
+
+    @jax.jit
+    def acting(state):
+        motions = motions_of(scene, state, jnp.zeros((4, 6)))
+        batches = contact_batches(scene, motions, jnp.asarray(RHO), (FEWEST, FEWEST))
+        chosen = [jnp.asarray(batch.indices)[batch.candidates.chosen] for batch in batches]
+        return chosen, [batch.contacts.friction for batch in batches]
+
+    for chosen, friction in zip(*acting(state), strict=True):
+        assert len(chosen) == FEWEST
+        np.testing.assert_array_equal(friction, own[chosen])
 
 
 def test_what_does_not_act_does_not_matter(balls):
@@ -152,22 +171,27 @@ def test_a_guess_follows_the_pairs_not_their_places(balls):
 @given(st.sampled_from(SOLIDS), st.sampled_from(CONVEX), st.integers(0, 10**6))
 def test_nothing_in_both_shapes_scales_them_by_less_than_the_bound(name_a, name_b, seed):
     rng = np.random.default_rng(seed)
-    a, b = shapes = SHAPES[name_a], SHAPES[name_b]
-    length = pair_length(a, b)
-    piece_a, piece_b = (
-        Piece(
-            shape,
-            SlackMap.of(shape).in_pair(shape, length),
-            jnp.asarray(rng.normal(size=3)),
-            rotation.matrix(rotation.normalize(jnp.asarray(rng.normal(size=4)))),
+    shapes = SHAPES[name_a], SHAPES[name_b]
+    poses = rng.normal(size=(2, 3)), rng.normal(size=(2, 4))
+    bound, needed = bound_and_needed(shapes, *poses, 0.1 * rng.normal(size=(30, 3)))
+    assert bound <= needed + 1e-9
+
+
+@jax.jit
+def bound_and_needed(shapes, positions, orientations, aside):
+    """The bound, and the least scaling at points between two shapes and aside of them."""
+    length = pair_length(*shapes)
+    pieces = [
+        Piece(shape, SlackMap.of(shape).in_pair(shape, length), position, rotation.matrix(turn))
+        for shape, position, turn in zip(
+            shapes, positions, rotation.normalize(orientations), strict=True
         )
-        for shape in shapes
-    )
-    ends = piece_a.reference, piece_b.reference
-    points = ends[0] + jnp.linspace(0, 1, 30)[:, None] * (ends[1] - ends[0])
-    points = jnp.concatenate([points, points + 0.1 * rng.normal(size=points.shape)])
-    needed = jnp.maximum(*(scalings(piece, points) for piece in (piece_a, piece_b)))
-    assert float(broad_phase.separation(piece_a, piece_b).alpha) <= float(needed.min()) + 1e-9
+    ]
+    first, last = (piece.reference for piece in pieces)
+    between = first + jnp.linspace(0, 1, len(aside))[:, None] * (last - first)
+    points = jnp.concatenate([between, between + aside])
+    needed = jnp.maximum(*(scalings(piece, points) for piece in pieces))
+    return broad_phase.separation(*pieces).alpha, needed.min()
 
 
 def scalings(piece, points):

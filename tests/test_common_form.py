@@ -21,14 +21,11 @@ SUM = sp.MinkowskiSum(sp.MinkowskiSum(sp.Box((0.2, 0.1, 0.1)), sp.Sphere(0.05)),
 KINDS = {name: SHAPES[name] for name in NAMES} | {"nested sum": SUM}
 
 
-def batch(shape):
-    return jax.tree.map(lambda v: v[None], shape)
-
-
 @pytest.fixture(scope="module")
 def together():
     """All kinds as one batch."""
-    return common([batch(shape) for shape in KINDS.values()])
+    batches = [jax.tree.map(lambda v: v[None], shape) for shape in KINDS.values()]
+    return jax.jit(common)(batches)
 
 
 def placed(shape, slack_map, pose):
@@ -108,8 +105,15 @@ def mixed_scene():
 
 
 def batches(scene, state):
-    motions = motions_of(scene, state, jnp.zeros((len(scene.bodies), 6)))
-    return assembly.contact_batches(scene, motions, jnp.asarray(1e-6))
+    """Traced, not evaluated."""
+    found = []
+
+    def trace(state):
+        motions = motions_of(scene, state, jnp.zeros((len(scene.bodies), 6)))
+        found.extend(assembly.contact_batches(scene, motions, jnp.asarray(1e-6)))
+
+    jax.eval_shape(trace, state)
+    return found
 
 
 def test_shapes_of_many_kinds_make_few_batches():

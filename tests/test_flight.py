@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from stepping import turned
+from stepping import step_each, turned
 
 import silico_py as sp
 from silico_py.assembly import contact_batches
@@ -50,9 +50,7 @@ def test_first_steps_of_a_disc_that_flies_beside_a_box_at_rest():
         thrown(4),
         resting,
     )
-    options = sp.SolverOptions(relaxation=1e-3, polish=0)
-    run = jax.jit(lambda s: jax.lax.map(lambda state: sp.step(scene, state, None, options)[1], s))
-    info = run(states)
+    _, info = step_each(scene, states, relaxation=1e-3, polish=0)
     assert info.converged.all()
     assert (info.iterations > 30).mean() < 0.2  # half of them before such pairs were known
 
@@ -60,9 +58,8 @@ def test_first_steps_of_a_disc_that_flies_beside_a_box_at_rest():
 @pytest.mark.parametrize("name", FLAT)
 def test_first_steps_of_flat_bodies_in_flight(name):
     scene = above_floor(TIMESTEP, 0.5, body=FLAT[name])
-    options, states = sp.SolverOptions(relaxation=RHO, polish=0), thrown(3)
-    run = jax.jit(lambda s: jax.lax.map(lambda state: sp.step(scene, state, None, options), s))
-    after, info = run(states)
+    states = thrown(3)
+    after, info = step_each(scene, states, relaxation=RHO, polish=0)
     assert info.converged.all()
     assert info.iterations.max() <= 30
     free = states.velocity + TIMESTEP * jnp.array([0, 0, -9.81])
@@ -127,13 +124,10 @@ def test_what_comes_from_afar_overlaps_no_more_than_the_rest(shape):
     speed[..., 2] = -20 * size / scene.timestep
     states = sp.State(*map(jnp.array, (place, turn, speed, rng.normal(size=(count, 1, 3)))))
 
-    def overlap(state):
-        after, info = sp.step(scene, state, None, sp.SolverOptions(relaxation=RHO, polish=0))
-        ground = jnp.zeros(3), jnp.array([1.0, 0, 0, 0])
-        pose = after.position[0], after.orientation[0]
-        return 1 - sp.collide(shape, pose, FLOOR, ground).alpha, info.converged
-
-    found, converged = jax.jit(lambda s: jax.lax.map(overlap, s))(states)
-    assert converged.all()
+    after, info = step_each(scene, states, relaxation=RHO, polish=0)
+    assert info.converged.all()
+    ground = jnp.zeros(3), jnp.array([1.0, 0, 0, 0])
+    poses = zip(after.position[:, 0], after.orientation[:, 0], strict=True)
+    found = np.array([1 - sp.collide(shape, pose, FLOOR, ground).alpha for pose in poses])
     assert found.max() < 4 * RHO
     assert found.max() > -10 * RHO  # some touch

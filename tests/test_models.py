@@ -238,21 +238,18 @@ def test_contact_filters_agree_with_mujocos_collisions(seed):
     model = mujoco.MjModel.from_xml_string(text)
     data = mujoco.MjData(model)
     mujoco.mj_forward(model, data)
-    touching = {frozenset(model.geom(g).name for g in c.geom) for c in data.contact}
-    slippery = {c.friction[0] if c.dim > 1 else 0.0 for c in data.contact}
+    expected = {
+        frozenset(model.geom(g).name for g in c.geom): c.friction[0] if c.dim > 1 else 0.0
+        for c in data.contact
+    }
 
-    try:
-        scene, _ = sp.load_model(text)
-    except sp.UnsupportedModelError as error:
-        kinds = {element.kind for element in error.elements}
-        assert kinds == {"friction"} and len(slippery) > 1
-        return
-    ours = set()
-    for pair in scene.pairs:
+    scene, _ = sp.load_model(text)
+    found = {}
+    frictions = np.broadcast_to(scene.friction, len(scene.pairs))
+    for pair, friction in zip(scene.pairs, frictions, strict=True):
         second = "floor" if pair.body_b is None else scene.bodies[pair.body_b].name
-        ours.add(frozenset([scene.bodies[pair.body_a].name, second]))
-    assert ours == touching
-    assert not slippery or float(scene.friction) == slippery.pop()
+        found[frozenset([scene.bodies[pair.body_a].name, second])] = friction
+    assert found == expected
 
 
 BLOCKED = """<mujoco><worldbody>
@@ -328,7 +325,6 @@ REFUSED = {
     "gravcomp": '<freejoint/><geom size="1"/><body gravcomp="1"><geom size="1"/></body>',
     "margin": '<freejoint/><geom size="1" margin="0.1"/>',
     "condim": '<freejoint/><geom size="1" condim="6"/>',
-    "friction": '<freejoint/><geom size="1"/><geom size="1" friction="2"/>',
     "contact": '<freejoint/><geom size="1"/><geom size="1" contype="2" conaffinity="2"/>',
     "joint": '<freejoint/><geom size="1"/><body><joint/><geom size="1"/></body>',
 }
@@ -514,6 +510,29 @@ def test_mujoco_compiles_what_is_saved(name, tmp_path):
     assert np.isfinite(data.qpos).all()
 
 
+def test_round_trip_of_frictions(tmp_path):
+    path, balls = tmp_path / "scene.xml", ["rubber", "steel", "ice"]
+    bodies = [sp.Body(name, sp.Sphere(0.1), mass=1.0) for name in balls]
+    scene = sp.Scene(bodies, [sp.scenes.floor()])
+    own = {"rubber": 1.0, "steel": 0.3, "ice": 0.05, "floor": 0.2}
+
+    def larger(pair):
+        first = scene.bodies[pair.body_a].name
+        second = "floor" if pair.body_b is None else scene.bodies[pair.body_b].name
+        return max(own[first], own[second])
+
+    varied = dataclasses.replace(scene, friction=[larger(pair) for pair in scene.pairs])
+    sp.save_model(varied, scene.state(), path)
+    again, _ = sp.load_model(path)
+    assert again.pairs == varied.pairs
+    np.testing.assert_array_equal(again.friction, varied.friction)
+
+    # Three touch each other: the two largest coefficients cannot differ.
+    unequal = dataclasses.replace(scene, friction=0.1 * np.arange(1, 7))
+    with pytest.raises(ValueError, match="friction: MuJoCo takes the larger"):
+        sp.save_model(unequal, scene.state(), path)
+
+
 @pytest.mark.parametrize("name", ["drop:polytope", "drop:bundle", "stack", "peg_in_hole"])
 def test_round_trip(name, tmp_path):
     scene, state = ready(name)
@@ -631,10 +650,10 @@ def test_decomposition_leaves_the_notch_open():
     hull = sp.load_mesh(HERE / "meshes" / "corner.obj", mass=3.0)
     pieces = sp.load_mesh(HERE / "meshes" / "corner.obj", mass=3.0, decompose=True)
     model = sp.load_model(HERE / "corner.xml", decompose=True)[0].bodies[0]
-    assert bool(hull.geometry.contains(notch))
+    assert bool(hull.shapes.contains(notch))
     for body in (pieces, model):
         assert len(body.pieces) == 2
-        assert not bool(body.geometry.contains(notch))
-        np.testing.assert_allclose(body.geometry.mass_properties().volume, 3.0, rtol=1e-3)
+        assert not bool(body.shapes.contains(notch))
+        np.testing.assert_allclose(body.shapes.mass_properties().volume, 3.0, rtol=1e-3)
         np.testing.assert_allclose(body.mass, 3.0, rtol=1e-6)
         np.testing.assert_allclose(body.inertia, hull.inertia, rtol=1e-5, atol=1e-9)

@@ -1,23 +1,18 @@
 """The step against closed-form mechanics and conservation laws."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from stepping import rolled, rolled_each
 
 import silico_py as sp
 from silico_py import rotation
 from silico_py.integrator import cayley_momentum
 
 G = 9.81
-
-
-def rolled(scene, state, steps, **options):
-    """Compiled rollout; every step must converge."""
-    run = jax.jit(lambda sc, st: sp.rollout(sc, st, steps, sp.SolverOptions(**options)))
-    trajectory = run(scene, state)
-    assert bool(jnp.all(trajectory.info.converged))
-    return trajectory
 
 
 def incline(angle: float) -> tuple[float, float, float]:
@@ -66,26 +61,30 @@ def test_sliding_box_stops_where_friction_says_in_every_heading():
     mu, h, v0 = 0.3, 0.01, 1.0
     body = sp.Body("box", sp.Box(half_extents=(0.2, 0.2, 0.05)), mass=1.0)
     scene = sp.Scene([body], [floor()], timestep=h, friction=mu)
-    headings = jnp.arange(8) * (2 * jnp.pi / 8)
-
-    def travel(heading):
-        direction = jnp.array([jnp.cos(heading), jnp.sin(heading), 0.0])
-        start = sp.State(
-            jnp.array([[0.0, 0.0, 0.05]]),
-            jnp.array([[1.0, 0.0, 0.0, 0.0]]),
-            v0 * direction[None],
-            jnp.zeros((1, 3)),
-        )
-        options = sp.SolverOptions(relaxation=1e-8)
-        out = sp.rollout(scene, start, 60, options)
-        return out.state.position[-1, 0] @ direction, jnp.all(out.info.converged)
-
-    distance, converged = jax.jit(jax.vmap(travel))(headings)
-    assert bool(jnp.all(converged))
+    angles = np.arange(8) * (2 * np.pi / 8)
+    headings = np.stack([np.cos(angles), np.sin(angles), np.zeros(8)], axis=1)
+    still = scene.state(position=[[0.0, 0.0, 0.05]])
+    starts = jax.tree.map(lambda v: jnp.tile(v, (8, 1, 1)), still)
+    starts = dataclasses.replace(starts, velocity=v0 * jnp.array(headings)[:, None])
+    ends = rolled_each(scene, starts, 60, relaxation=1e-8).state.position[:, -1, 0]
+    distance = np.sum(ends * headings, axis=1)
     speeds = np.maximum(v0 - mu * G * h * np.arange(1, 61), 0)
     # The limit carries rho / 100 of smoothing and the gap rho / impulse of height.
     np.testing.assert_allclose(distance, h * speeds.sum(), atol=1e-5)
-    assert float(jnp.ptp(distance)) < 1e-6
+    assert np.ptp(distance) < 1e-6
+
+
+def test_each_contact_has_its_own_friction():
+    h, v0, frictions = 0.01, 1.0, {"smooth": 0.3, "rough": 0.8}
+    bodies = [sp.Body(name, sp.Box((0.2, 0.2, 0.05)), mass=1.0) for name in frictions]
+    scene = sp.Scene(bodies, [floor()], timestep=h, exclude=[tuple(frictions)])
+    own = [frictions[scene.bodies[pair.body_a].name] for pair in scene.pairs]
+    scene = dataclasses.replace(scene, friction=own)
+    start = scene.state([[0, 0, 0.05], [0, 2, 0.05]], velocity=[[v0, 0, 0]] * 2)
+    distance = rolled(scene, start, 40, relaxation=1e-8).state.position[-1, :, 0]
+    for mu, found in zip(frictions.values(), distance, strict=True):
+        speeds = np.maximum(v0 - mu * G * h * np.arange(1, 41), 0)
+        np.testing.assert_allclose(found, h * speeds.sum(), atol=1e-5)
 
 
 @pytest.mark.parametrize(("excess", "slides"), [(1e-3, True), (-1e-3, False)])

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from stepping import turned
+from stepping import compiled_step, rolled, rolled_each, turned
 
 import silico_py as sp
 from silico_py import reference
@@ -35,11 +35,8 @@ def block_and_barrel(size, speed):
 
 @pytest.mark.parametrize("rho", [1e-3, 1e-6])
 def test_a_fall_is_similar_at_any_size(rho):
-    options = sp.SolverOptions(relaxation=rho, polish=5)
-    run = jax.jit(lambda scene, state: sp.rollout(scene, state, 40, options))
-    small, large = run(*block_and_barrel(1.0, 1.0)), run(*block_and_barrel(25.0, 5.0))
-    assert small.info.converged.all()
-    assert large.info.converged.all()
+    how = {"relaxation": rho, "polish": 5}
+    small, large = (rolled(*block_and_barrel(*unit), 40, **how) for unit in ((1, 1), (25.0, 5.0)))
     assert float(small.info.contacts.force[:, :, 2].max()) > 5  # they do hit the floor
     for name, unit in [("position", 25.0), ("velocity", 5.0), ("angular_velocity", 0.2)]:
         own, scaled = getattr(small.state, name), getattr(large.state, name) / unit
@@ -48,6 +45,7 @@ def test_a_fall_is_similar_at_any_size(rho):
     np.testing.assert_allclose(*alphas, rtol=0, atol=1e-6)
     scene, _ = block_and_barrel(25.0, 5.0)
     before, last = (jax.tree.map(lambda v, k=k: v[k], large) for k in (-2, -1))
+    options = sp.SolverOptions(**how)
     report = reference.check_step(scene, before.state, None, last.state, last.info, options)
     assert report.ok, report
 
@@ -65,10 +63,7 @@ def test_boxes_of_ten_metres_land_in_few_iterations():
         jnp.array(rng.uniform(-3, 3, (members, 1, 3))),
         jnp.array(rng.uniform(-0.3, 0.3, (members, 1, 3))),
     )
-    options = sp.SolverOptions(relaxation=1e-6)
-    run = jax.jit(lambda s: jax.lax.map(lambda at: sp.rollout(scene, at, 90, options), s))
-    info = run(states).info
-    assert info.converged.all()
+    info = rolled_each(scene, states, 90, relaxation=1e-6).info
     assert int(info.iterations.max()) <= LIMIT
 
 
@@ -91,8 +86,10 @@ def thrown(speed, seed, members=None):
 def test_derivatives_of_fast_bodies():
     scene, state = thrown(speed=5.0, seed=1)
     rho, length = 1e-3, 1e-4
-    options = sp.SolverOptions(relaxation=rho, polish=10)
-    step = jax.jit(lambda at: sp.step(scene, at, None, options))
+
+    def step(at):
+        return compiled_step(scene, at, rho)
+
     following, info = step(state)
     assert info.converged
     assert float(jnp.min(info.contacts.alpha)) < 1.1
@@ -104,20 +101,17 @@ def test_derivatives_of_fast_bodies():
     for column in jnp.eye(24).reshape(24, 2, 12):
         near, far = (end(k * length * column) - end(-k * length * column) for k in (1, 2))
         columns.append(((8 * near - far) / (12 * length)).ravel())
-    found, _ = sp.linearize(scene, state, None, rho, options)
+    found, _ = sp.linearize(scene, state, None, rho)
     np.testing.assert_allclose(found, jnp.stack(columns, axis=1), rtol=0, atol=1e-6)
 
 
 def test_steps_of_fast_bodies_meet_their_conditions():
     scene, states = thrown(speed=20.0, seed=2, members=8)
-    options = sp.SolverOptions(relaxation=1e-6)
-    found, info = jax.jit(jax.vmap(lambda state: sp.step(scene, state, None, options)))(states)
-    assert info.converged.all()
     for k in range(8):
-        state, following, told = (
-            jax.tree.map(lambda v, k=k: v[k], part) for part in (states, found, info)
-        )
-        report = reference.check_step(scene, state, None, following, told, options)
+        state = jax.tree.map(lambda v, k=k: v[k], states)
+        following, info = compiled_step(scene, state, 1e-6)
+        assert info.converged
+        report = reference.check_step(scene, state, None, following, info)
         assert report.ok, report
 
 
@@ -135,11 +129,6 @@ def test_boxes_that_hit_the_floor_at_a_hundred_metres_a_second():
         jnp.array(velocity),
         jnp.array(rng.uniform(-1, 1, (members, 1, 3))),
     )
-    options = sp.SolverOptions(relaxation=1e-6)
-
-    def run(timestep):
+    for timestep in (0.1, 0.01):
         at = dataclasses.replace(scene, timestep=timestep)
-        return jax.lax.map(lambda start: sp.rollout(at, start, 60, options), starts)
-
-    for trajectory in map(jax.jit(run), (jnp.asarray(0.1), jnp.asarray(0.01))):
-        assert trajectory.info.converged.all()
+        assert rolled_each(at, starts, 60, relaxation=1e-6).info.converged.all()

@@ -1,8 +1,8 @@
-"""Which geoms of a compiled model may touch, and with what friction."""
+"""Which geoms of a compiled model may touch."""
 
 from __future__ import annotations
 
-from itertools import chain, combinations, product
+from itertools import combinations, product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,8 +10,6 @@ import numpy as np
 from silico_py.models.errors import Element
 from silico_py.models.layout import WORLD, Layout, body_name, geom_label
 from silico_py.models.optional import mujoco
-
-SAME_FRICTION = 1e-9
 
 
 class Contacts(NamedTuple):
@@ -22,7 +20,6 @@ class Contacts(NamedTuple):
         fixed: geoms of the world that touch a free body.
         exclude: pairs of root bodies that never touch.
         exclude_fixed: root bodies with fixed geoms that they never touch.
-        friction: the one coefficient.
         elements: what does not fit into that.
     """
 
@@ -30,7 +27,6 @@ class Contacts(NamedTuple):
     fixed: list[int]
     exclude: list[tuple[int, int]]
     exclude_fixed: list[tuple[int, int]]
-    friction: float
     elements: list[Element]
 
 
@@ -42,9 +38,7 @@ def contacts(model: Any, layout: Layout) -> Contacts:
     fixed = [int(g) for g in np.flatnonzero(touch.any(axis=1) & (layout.of_geom == WORLD))]
     exclude, mixed_bodies = _body_exclusions(model, touch, moving)
     exclude_fixed, mixed_fixtures = _fixture_exclusions(model, touch, moving, fixed)
-    friction, differing = _friction(model, touch, [*chain(*moving.values())])
-    elements = [*mixed_bodies, *mixed_fixtures, *differing]
-    return Contacts(moving, fixed, exclude, exclude_fixed, friction, elements)
+    return Contacts(moving, fixed, exclude, exclude_fixed, [*mixed_bodies, *mixed_fixtures])
 
 
 def _convex(model: Any) -> np.ndarray:
@@ -102,35 +96,3 @@ def _fixture_exclusions(
             remark = f"may not touch geom {', '.join(passing)} but others of that body"
             mixed.append(Element("contact", "geom", geom_label(model, g), remark))
     return exclude, mixed
-
-
-def _friction(model: Any, touch: np.ndarray, geoms: list[int]) -> tuple[float, list[Element]]:
-    """The sliding friction of all pairs, and one example for each value if they differ.
-
-    MuJoCo takes the geom of higher priority, or the larger of both; condim 1 is frictionless.
-    """
-    pairs = np.argwhere(np.triu(touch))
-    if not len(pairs):
-        return float(np.max(model.geom_friction[geoms, 0], initial=0.0)), []
-    of_pair = _combined(model, pairs, model.geom_friction[:, 0])
-    of_pair = np.where(_combined(model, pairs, model.geom_condim) == 1, 0.0, of_pair)
-    if np.ptp(of_pair) <= SAME_FRICTION:
-        return float(of_pair[0]), []
-    values, example = np.unique(of_pair, return_index=True)
-    elements = [
-        Element(
-            "friction",
-            "geom",
-            " and ".join(geom_label(model, g) for g in pairs[k]),
-            f"friction {value:g}",
-        )
-        for value, k in zip(values, example, strict=True)
-    ]
-    return float(values[-1]), elements
-
-
-def _combined(model: Any, pairs: np.ndarray, value: np.ndarray) -> np.ndarray:
-    first, second = pairs.T
-    priority = model.geom_priority[first] - model.geom_priority[second]
-    larger = np.maximum(value[first], value[second])
-    return np.select([priority > 0, priority < 0], [value[first], value[second]], larger)

@@ -25,7 +25,6 @@ REFUSED = {
     "adhesion": "adhesive contacts",
     "surfacevel": "moving surfaces",
     "condim": "torsional and rolling friction",
-    "friction": "contacts of different friction; ignored, the largest coefficient holds",
     "contact": "collision filters finer than pairs of bodies; ignored, all of them collide",
 }
 TOLERATED = {

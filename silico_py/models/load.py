@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from silico_py.body import Body
+from silico_py.models import friction
 from silico_py.models.compiling import Compiled, compile_model
 from silico_py.models.contacts import Contacts, contacts
 from silico_py.models.errors import Element, UnsupportedModelError, checked_ignore, report
@@ -52,8 +54,7 @@ def load_model(
     fixed geom, that never touch. A mesh collides as its convex hull, as in MuJoCo. The root link
     of a URDF floats unless it is called `world`.
 
-    A scene has one coefficient of friction. MuJoCo takes for each pair the larger of the two
-    geoms' (or that of higher priority): the model is refused where the results differ.
+    The friction of a pair is MuJoCo's: the larger of the two geoms', or that of higher priority.
 
     Args:
         source: path of the file, or the XML itself.
@@ -125,17 +126,37 @@ def _scene(
 ) -> Scene:
     model, data = compiled.model, compiled.data
     weightless = model.opt.disableflags & mujoco.mjtDisableBit.mjDSBL_GRAVITY
-    return Scene(
+    scene = Scene(
         bodies=[
             _body(compiled, layout, root, {g: shapes[g] for g in contact.moving[root]})
             for root in layout.roots
         ],
         environment=_placed(data, {g: shapes[g] for g in contact.fixed}, body_pose(data, WORLD)),
         timestep=model.opt.timestep if timestep is None else timestep,
-        friction=contact.friction,
         gravity=np.zeros(3) if weightless else model.opt.gravity,
         exclude=_exclusions(model, contact, shapes),
     )
+    # Pairs are known only now.
+    return replace(scene, friction=_friction(model, layout, contact, shapes, scene))
+
+
+def _friction(
+    model: Any, layout: Layout, contact: Contacts, shapes: Shapes, scene: Scene
+) -> float | list[float]:
+    """Of all pairs; where nothing may touch, the largest of the bodies' geoms."""
+
+    def pieces(geoms: list[int]) -> list[int]:
+        return [geom for geom in geoms for _ in shapes[geom]]
+
+    fixed, moving = pieces(contact.fixed), [pieces(contact.moving[root]) for root in layout.roots]
+    seconds = [fixed if pair.body_b is None else moving[pair.body_b] for pair in scene.pairs]
+    pairs = [
+        (moving[pair.body_a][pair.piece_a], second[pair.piece_b])
+        for pair, second in zip(scene.pairs, seconds, strict=True)
+    ]
+    if not pairs:
+        return float(np.max(model.geom_friction[[*chain(*moving)], 0]))
+    return friction.in_common(friction.of_geoms(model, np.array(pairs)))
 
 
 def _exclusions(model: Any, contact: Contacts, shapes: Shapes) -> list[tuple[str, str | int]]:

@@ -13,6 +13,7 @@ import numpy as np
 from scipy.spatial.transform import Rotation
 
 from silico_py.body import Body
+from silico_py.models import friction
 from silico_py.models.errors import ModelWarning
 from silico_py.primitives import (
     Box,
@@ -46,23 +47,23 @@ def save_model(scene: Scene, state: State, path: str | Path) -> None:
         path: file to write, usually `.xml`.
 
     Raises:
-        ValueError: for a state that is not one of the scene's, or what MuJoCo refuses: a body
-            called `world`, an inertia that no rigid body has.
+        ValueError: for a state that is not one of the scene's, or what MuJoCo cannot have: a body
+            called `world`, an inertia that no rigid body has, coefficients of friction of which
+            each is not the larger one of two geoms'.
 
     Warns:
         ModelWarning: for what is left out.
     """
     _check(scene, state)
-    writer = _Writer()
-    writer.settings(scene)
+    writer = _Writer(scene)
     names = _fixture_names(scene)
     for index, fixture in enumerate(scene.environment):
         parent = writer.fixed(names[index]) if names else writer.world
-        writer.geom(parent, fixture.shape, fixture.position, fixture.orientation)
-    for body, position, orientation in zip(
-        scene.bodies, state.position, state.orientation, strict=True
-    ):
-        writer.body(body, position, orientation)
+        pose = fixture.position, fixture.orientation
+        writer.geom(parent, (None, index), fixture.shape, *pose)
+    poses = zip(state.position, state.orientation, strict=True)
+    for index, (body, pose) in enumerate(zip(scene.bodies, poses, strict=True)):
+        writer.body(index, body, *pose)
     writer.exclusions({str(names.get(end, end)) for end in pair} for pair in scene.exclude)
     writer.keyframe(state)
     writer.write(Path(path))
@@ -89,7 +90,8 @@ def _fixture_names(scene: Scene) -> dict[str | int, str]:
 class _Writer:
     """The sections of one MJCF file, in MuJoCo's order."""
 
-    def __init__(self) -> None:
+    def __init__(self, scene: Scene) -> None:
+        self.friction = friction.of_pieces(scene)
         self.root = Element("mujoco")
         SubElement(self.root, "compiler", angle="radian")
         self.option = SubElement(self.root, "option", cone="elliptic")
@@ -97,16 +99,15 @@ class _Writer:
         self.default = SubElement(default, "geom", condim="3")
         self.asset = SubElement(self.root, "asset")
         self.world = SubElement(self.root, "worldbody")
-
-    def settings(self, scene: Scene) -> None:
         self.option.set("timestep", _numbers(scene.timestep))
         self.option.set("gravity", _numbers(scene.gravity))
-        self.default.set("friction", _numbers([scene.friction, 0.005, 0.0001]))
+        if not np.ndim(scene.friction):
+            self.default.set("friction", _frictions(scene.friction))
 
     def fixed(self, name: str) -> Element:
         return SubElement(self.world, "body", name=name)
 
-    def body(self, body: Body, position: Any, orientation: Any) -> None:
+    def body(self, index: int, body: Body, position: Any, orientation: Any) -> None:
         element = SubElement(self.world, "body", name=body.name)
         element.set("pos", _numbers(position))
         element.set("quat", _numbers(orientation))
@@ -116,16 +117,25 @@ class _Writer:
             element.append(ElementTree.Comment(f" {message} "))
         SubElement(element, "freejoint")
         element.append(_inertial(body))
-        for shape, piece_position, piece_orientation in body.pieces:
-            self.geom(element, shape, piece_position, piece_orientation)
+        for number, (shape, *pose) in enumerate(body.pieces):
+            self.geom(element, (index, number), shape, *pose)
 
-    def geom(self, parent: Element, shape: ConvexShape, position: Any, orientation: Any) -> None:
+    def geom(
+        self,
+        parent: Element,
+        piece: friction.Piece,
+        shape: ConvexShape,
+        position: Any,
+        orientation: Any,
+    ) -> None:
         if isinstance(shape, HalfSpace):
             position, orientation = _plane(shape, position, orientation)
         attributes = _primitive(shape) or {"type": "mesh", "mesh": self._mesh(shape)}
         element = SubElement(parent, "geom", attributes)
         element.set("pos", _numbers(position))
         element.set("quat", _numbers(orientation))
+        if piece in self.friction:
+            element.set("friction", _frictions(self.friction[piece]))
 
     def _mesh(self, shape: ConvexShape) -> str:
         name = f"mesh{len(self.asset.findall('mesh'))}"
@@ -207,6 +217,11 @@ def _inertial(body: Body) -> Element:
         mass=_numbers(body.mass),
         fullinertia=_numbers(upper),
     )
+
+
+def _frictions(sliding: Any) -> str:
+    """With MuJoCo's own defaults for torsion and rolling."""
+    return _numbers([sliding, 0.005, 0.0001])
 
 
 def _numbers(values: Any) -> str:

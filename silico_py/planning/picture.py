@@ -66,7 +66,7 @@ def _telling(plan: Plan, task: Task, count: int) -> list[int]:
 
 def _limits(scene: Scene, plan: Plan, task: Task) -> tuple[np.ndarray, np.ndarray]:
     """Corners of a box around the object's way and its goal, fingers included."""
-    reach = float(scene.bodies[task.object].geometry.bounding_radius)
+    reach = float(scene.bodies[task.object].shapes.bounding_radius)
     object_ = plan.states.position[:, task.object, :2]
     tips = plan.states.position[:, task.fingers, :2].reshape(-1, 2)
     centers = np.concatenate([object_, task.goal[None, :2]])

@@ -97,7 +97,7 @@ def push_to(
         ValueError: for names the scene does not have, a malformed goal, or values out of range.
     """
     actuation = _actuation(scene, target, pusher, directions)
-    size = scene.bodies[actuation.target].geometry.characteristic_length
+    size = scene.bodies[actuation.target].shapes.characteristic_length
     goal = Goal(vector("position", position, 3), quaternions("orientation", orientation), size)
     number("tolerance", tolerance, positive=True)
     number("limit", limit, positive=True)

@@ -43,10 +43,10 @@ def placements(scene: Scene, task: Task, count: int, rng: np.random.Generator) -
 
 def _spots(body: Body, radius: float) -> Float[np.ndarray, "spots 2"]:
     """Grid points whose gap to the object lies within `GAP`."""
-    reach = float(body.geometry.bounding_radius) + radius + GAP[1]
+    reach = float(body.shapes.bounding_radius) + radius + GAP[1]
     axis = np.linspace(-reach, reach, GRID)
     points = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
-    near, far = (_touches(body.geometry, points, radius + gap) for gap in GAP)
+    near, far = (_touches(body.shapes, points, radius + gap) for gap in GAP)
     return points[far & ~near]
 
 
@@ -76,7 +76,7 @@ def clear(task: Task, position: Float[np.ndarray, "n 3"]) -> bool:
 
 def heights(scene: Scene, task: Task) -> Float[np.ndarray, " fingers"]:
     """How far each finger is lifted: over the object, each to a storey of its own [m]."""
-    geometry = scene.bodies[task.object].geometry
+    geometry = scene.bodies[task.object].shapes
     top = float(geometry.support(jnp.array([0.0, 0.0, 1.0]))[2])
     largest = task.radius.max()
     storey = 2 * largest + HEADROOM

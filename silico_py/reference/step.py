@@ -169,7 +169,7 @@ def _contact(
         normal=np.asarray(contacts.normal[k], float),
         impulse=float(scene.timestep) * force / unit,
         slip=(velocities[0] - velocities[1]) / _slip_unit(scene, pair, before, speed),
-        friction=float(scene.friction),
+        friction=float(np.broadcast_to(scene.friction, len(scene.pairs))[k]),
         unit=unit,
         length=length,
     )
