@@ -24,7 +24,8 @@ class Body:
 
     The body frame is the frame the shapes are placed in. State positions refer to its
     origin; the dynamics use the centre of mass, wherever that is. `dataclasses.replace` changes a
-    body: with another mass or other shapes, inertia and centre of mass stay unless given too (None: from the shapes).
+    body: with another mass or other shapes, inertia and centre of mass stay, unless they are given
+    too, or None.
 
     Args:
         name: used in messages and in the scene's `exclude` list.

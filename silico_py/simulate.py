@@ -17,7 +17,7 @@ from silico_py.options import SolverOptions, or_default
 from silico_py.scene import Scene, State, check_state
 from silico_py.solver import implicit, one_by_one
 from silico_py.validation import vector
-from silico_py.warm_start import Remembered, remember
+from silico_py.warm_start import OTHER, Remembered, remember
 
 
 class Trajectory(NamedTuple):
@@ -53,8 +53,9 @@ def step(
 
     Raises:
         ValueError: for a state that does not fit the scene, whose quaternions are not unit ones
-            or whose precision is not the scene's, a control of the wrong shape or not finite, or a
-            relaxation that the state's precision cannot carry.
+            or whose precision is not the scene's, a control of the wrong shape or not finite, a
+            relaxation that the state's precision cannot carry, or a guess of another scene or kind
+            of options.
     """
     options = checked(options, scene, state)
     return _step(scene, state, checked_control(scene, state, control), options, guess)
@@ -101,6 +102,8 @@ def _smoothed(
 
     # One program for both relaxations.
     both = jax.lax.stop_gradient(jnp.stack([relaxation, smooth]))
+    if guess is not None and guess.usable.ndim != 1:
+        raise ValueError(OTHER)
     solutions, kept = jax.lax.map(found, (both, guess))
     solution, point = (jax.tree.map(lambda v, k=k: v[k], solutions) for k in (0, 1))
     begun, smoother = (from_here(rho, None) for rho in (relaxation, smooth))

@@ -20,6 +20,10 @@ from silico_py.assembly import ContactBatch
 from silico_py.solver import CellVariables, Guess, Variables
 
 ORDER = 2  # of the polynomial, at most
+OTHER = (
+    "guess: is of another scene, or of options with another method, gradient_relaxation or "
+    "max_contacts; begin with sp.no_guess(scene, state, options)"
+)
 
 
 class Remembered(NamedTuple):
@@ -76,9 +80,15 @@ def _alone(value: Float[Array, "*shape"]) -> Float[Array, "orders *shape"]:
 def recall(
     remembered: Remembered | None, start: Variables, batches: list[ContactBatch]
 ) -> Remembered | None:
-    """The same for the contacts of a step with these batches, which starts at `start`."""
+    """The same for the contacts of a step with these batches, which starts at `start`.
+
+    Raises:
+        ValueError: for what was remembered of another scene, or with other options.
+    """
     if remembered is None:
         return None
+    if not _fits(remembered, start, batches):
+        raise ValueError(OTHER)
     before, start = remembered.differences, _with_slip(start, batches, jnp.multiply)
     parts = zip(before.cells, start.cells, remembered.chosen, batches, strict=True)
     cells = tuple(
@@ -87,6 +97,20 @@ def recall(
     )
     matched = Variables.of(before.y, cells)
     return remembered._replace(differences=_with_slip(matched, batches, jnp.divide))
+
+
+def _fits(remembered: Remembered, start: Variables, batches: list[ContactBatch]) -> bool:
+    """Whether each pair may be found: where only the nearest are taken, so they were before."""
+    then, now = remembered.differences.layout, start.layout
+    if remembered.usable.ndim or then.nodes != now.nodes or len(then.groups) != len(now.groups):
+        return False
+    for (cells, *own), (count, *wanted), chosen, batch in zip(
+        then.groups, now.groups, remembered.chosen, batches, strict=True
+    ):
+        few = batch.candidates is not None
+        if own != wanted or few != (chosen is not None) or not (few or cells == count):
+            return False
+    return True
 
 
 def _with_slip(

@@ -88,6 +88,23 @@ def test_a_rollout_goes_on_from_the_guess_of_its_first_part(thrown, warm):
         sp.rollout(scene, middle, 1, COLD, guess)
 
 
+def test_a_guess_of_something_else_is_refused():
+    limited = dataclasses.replace(WARM, max_contacts=1)
+    drop, stack = sp.scenes.drop("sphere"), sp.scenes.stack(3)
+    own, of_stack = sp.no_guess(*drop, WARM), sp.no_guess(*stack, WARM)
+    cases = [
+        (drop, of_stack, WARM),
+        (stack, of_stack, limited),
+        (stack, sp.no_guess(*stack, limited), WARM),
+        (drop, own, dataclasses.replace(WARM, method="bilevel")),
+        (drop, own, SMOOTH),
+        (drop, sp.no_guess(*drop, SMOOTH), WARM),
+    ]
+    for scene, guess, options in cases:
+        with pytest.raises(ValueError, match="guess: is of another"):
+            jax.eval_shape(lambda s=scene, g=guess, o=options: sp.step(*s, options=o, guess=g))
+
+
 def test_both_relaxations_of_a_smoothed_rollout_start_warm(thrown, warm):
     found, _ = run(*thrown, SMOOTH)
     assert found.info.converged.all()
