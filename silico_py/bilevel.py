@@ -93,7 +93,8 @@ def contact_jacobian(
     y: Array, x: Array, z: Array, prepared: tuple[Contact, Located], easing: Float[Array, ""]
 ) -> CellJacobian:
     """Derivative of `contact_rows`."""
-    return forward_jacobian(partial(contact_rows, easing=easing), y, x, z, prepared)
+    split = CONE.dim - friction.CONE.dim
+    return forward_jacobian(partial(contact_rows, easing=easing), split, y, x, z, prepared)
 
 
 def pose_derivative(

@@ -1,8 +1,8 @@
 """Derivative of the rows of one single-level contact, by hand.
 
-Each vector of the contact gets a matrix with one column an entry of `Columns`: three linear and
-three angular coordinates of each body, local primals, duals. What the coordinates of a body
-are, y = (v+, w+) or its pose before the step, is in its `Tangent`.
+Each vector of the contact gets a block of columns for each quantity that changes it: the linear and
+the angular coordinates of a body, local primals, duals. What the coordinates of a body are,
+y = (v+, w+) or its pose before the step, is in its `Tangent`. Matrices are put together last.
 """
 
 from __future__ import annotations
@@ -32,8 +32,6 @@ from silico_py.solver.dense import matmul
 
 Matrix = Float[Array, "rows columns"]
 
-DUALS = "dual_a", "dual_b", "gamma", "limit", "beta"  # the last columns of a derivative
-
 
 class Tangent(NamedTuple):
     """How a body at the end of the step changes with its coordinates, world frame.
@@ -55,51 +53,81 @@ class Columns(NamedTuple):
 
     @classmethod
     def of_bodies(cls, c: Contact) -> Columns:
-        """The coordinates of the bodies alone."""
+        """The coordinates of the bodies."""
         names = "linear", "angular"
         return cls({f"{name}_{side}": 3 for side in "ab"[: c.arity] for name in names})
 
     @classmethod
-    def of_all(cls, c: Contact) -> Columns:
-        """Those, the local primals and the duals."""
-        own = {"point": 3, "alpha": 1, "eps_a": c.a.shape.n_aux, "eps_b": c.b.shape.n_aux, "psi": 1}
-        duals = (c.a.shape.cone.dim, c.b.shape.cone.dim, 1, 1, 3)
-        return cls(cls.of_bodies(c).sizes | own | dict(zip(DUALS, duals, strict=True)))
+    def of_primals(cls, c: Contact) -> Columns:
+        """The local primals."""
+        a, b = c.a.shape.n_aux, c.b.shape.n_aux
+        return cls({"point": 3, "alpha": 1, "eps_a": a, "eps_b": b, "psi": 1})
 
-    @property
-    def primals(self) -> Columns:
-        """All but the duals."""
-        return Columns({name: size for name, size in self.sizes.items() if name not in DUALS})
+    @classmethod
+    def of_duals(cls, c: Contact) -> Columns:
+        """The duals."""
+        a, b = c.a.shape.cone.dim, c.b.shape.cone.dim
+        return cls({"dual_a": a, "dual_b": b, "gamma": 1, "limit": 1, "beta": 3})
 
-    @property
-    def total(self) -> int:
-        """Of all quantities."""
-        return sum(self.sizes.values())
+    def __or__(self, others: Columns) -> Columns:
+        return Columns(self.sizes | others.sizes)
 
-    def place(self, rows: int, **blocks: Array) -> Matrix:
-        """A matrix that is zero but for the named blocks; those without columns are dropped."""
-        start, total = 0, self.total
-        out = jnp.zeros((rows, total), next(iter(blocks.values())).dtype)
+    def without(self, *names: str) -> Columns:
+        """The others."""
+        return Columns({name: size for name, size in self.sizes.items() if name not in names})
+
+    def blocks(self, rows: int, **named: Array) -> Blocks:
+        """The named blocks of a derivative of so many rows, of those that have columns here."""
+        kept = {name: block for name, block in named.items() if self.sizes.get(name)}
+        return Blocks(rows, kept)
+
+    def matrix(self, *parts: Blocks) -> Matrix:
+        """These derivatives, one below the other."""
+        dtype = next(block.dtype for part in parts for block in part.named.values())
+        return jnp.concatenate([self._row(part, dtype) for part in parts])
+
+    def _row(self, part: Blocks, dtype: jnp.dtype) -> Matrix:
+        pieces, missing = [], 0
         for name, size in self.sizes.items():
-            if name in blocks and size:
-                # A sum of padded blocks compiles to one loop, a concatenation to many.
-                block = blocks[name]
-                widths = ((0, 0, 0), (start, total - start - size, 0))
-                out += jax.lax.pad(block, jnp.zeros((), block.dtype), widths)
-            start += size
-        return out
+            if name not in part.named:
+                missing += size
+                continue
+            if missing:
+                pieces.append(jnp.zeros((part.rows, missing), dtype))
+            pieces.append(part.named[name])
+            missing = 0
+        return jnp.concatenate([*pieces, jnp.zeros((part.rows, missing), dtype)], axis=1)
+
+
+class Blocks(NamedTuple):
+    """Derivative of some rows by the named quantities; by all others it is zero."""
+
+    rows: int
+    named: dict[str, Matrix]
+
+    def __add__(self, other: Blocks) -> Blocks:  # type: ignore[override]
+        both = {k: block + other.named[k] for k, block in self.named.items() if k in other.named}
+        return Blocks(self.rows, self.named | other.named | both)
+
+    def __sub__(self, other: Blocks) -> Blocks:
+        return self + other.times(-1)
+
+    def times(self, factor: Array | float) -> Blocks:
+        """Of a multiple."""
+        return Blocks(self.rows, {name: factor * block for name, block in self.named.items()})
+
+    def mapped(self, matrix: Matrix) -> Blocks:
+        """Of what a matrix makes of the rows."""
+        found = {name: matmul(matrix, block) for name, block in self.named.items()}
+        return Blocks(len(matrix), found)
 
 
 class Rows(NamedTuple):
-    """Derivatives of the rows of a contact.
+    """Derivatives of the rows of a contact, part by part."""
 
-    Those of the shapes' slacks are by bodies and primals alone: no dual changes them.
-    """
-
-    nodes: Matrix
-    local: Matrix
-    shapes: Matrix
-    ends: Matrix  # slacks of gap and friction
+    nodes: list[Blocks]
+    local: list[Blocks]
+    slack: list[Blocks]
 
 
 class SideDerivative(NamedTuple):
@@ -108,11 +136,11 @@ class SideDerivative(NamedTuple):
     normal: Float[Array, "3"]
     arm: Float[Array, "3"]  # from the centre of mass to the contact point [m]
     velocity: Float[Array, "3"]  # of the material point at the contact point [m/s]
-    d_normal: Matrix
-    d_turned: Matrix  # of the normal, at fixed duals
-    d_arm: Matrix
-    d_velocity: Matrix
-    d_slack: Matrix
+    d_normal: Blocks
+    d_turned: Blocks  # of the normal, at fixed duals
+    d_arm: Blocks
+    d_velocity: Blocks
+    d_slack: Blocks
 
 
 def contact_jacobian(
@@ -127,15 +155,17 @@ def contact_jacobian(
     `easing` takes away what is not monotone: how the friction limit follows the normal
     impulse, and how the direction of the impulse follows the collision duals.
     """
-    columns = Columns.of_all(c)
+    duals = Columns.of_duals(c)
+    by_v, early = Columns.of_bodies(c) | Columns.of_primals(c), duals.without("limit", "beta")
     tangents = [_motion_tangent(v, side) for v, side in zip(y, c.sides, strict=True)]
-    rows = all_derivatives(y, x, z, c, tangents, easing, columns)
-    cuts = Columns.of_bodies(c).total, columns.primals.total
-    nodes, local, ends = (jnp.split(m, cuts, axis=1) for m in (rows.nodes, rows.local, rows.ends))
-    shapes = jnp.split(rows.shapes, cuts[:1], axis=1)
-    slack = [jnp.concatenate(pair) for pair in zip(shapes, ends[:2], strict=True)]
-    by_duals = jnp.pad(ends[2], ((len(rows.shapes), 0), (0, 0)))
-    return CellJacobian(tuple(nodes), tuple(local), (*slack, by_duals))
+    rows = _derivatives(y, x, z, c, tangents, easing, by_v | duals)
+    upper, late = rows.nodes + rows.local, rows.slack[-2:]
+    return CellJacobian(
+        to_v=by_v.matrix(*upper),
+        to_dual=duals.matrix(*upper),
+        slack_to_v=by_v.matrix(*rows.slack),
+        slack_to_dual=early.matrix(*late),
+    )
 
 
 def pose_derivative(
@@ -145,8 +175,8 @@ def pose_derivative(
     step: position of the centre of mass and rotation vector, world frame, body after body."""
     columns = Columns.of_bodies(c)
     tangents = [_pose_tangent(v, side) for v, side in zip(y, c.sides, strict=True)]
-    rows = all_derivatives(y, x, z, c, tangents, jnp.zeros((), x.dtype), columns)
-    return rows.nodes, rows.local, jnp.concatenate([rows.shapes, rows.ends])
+    rows = _derivatives(y, x, z, c, tangents, jnp.zeros((), x.dtype), columns)
+    return columns.matrix(*rows.nodes), columns.matrix(*rows.local), columns.matrix(*rows.slack)
 
 
 def unit_derivative(
@@ -181,7 +211,7 @@ def _pose_tangent(y: Float[Array, "6"], side: Side) -> Tangent:
     return Tangent(position=1.0, velocity=0.0, turn=jnp.eye(3, dtype=y.dtype), spin=-skew(spin))
 
 
-def all_derivatives(
+def _derivatives(
     y: Array,
     x: Array,
     z: Array,
@@ -190,31 +220,32 @@ def all_derivatives(
     easing: Array,
     columns: Columns,
 ) -> Rows:
-    """Every row of a contact against every column."""
+    """Every row of a contact by every quantity that has columns."""
     u = unpack(x, z, c)
     a, b = (
         _side(name, at, tangent, u, c, columns)
         for name, at, tangent in zip_longest("ab", both_kinematics(y, c), tangents)
     )
-    normal, d_normal = (a.normal + b.normal) / 2, (a.d_normal + b.d_normal) / 2
+    normal, d_normal = (a.normal + b.normal) / 2, (a.d_normal + b.d_normal).times(0.5)
     slip, d_slip = a.velocity - b.velocity, a.d_velocity - b.d_velocity
     project = jnp.eye(3, dtype=x.dtype) - jnp.outer(normal, normal) / squared_norm(normal)
     tangential = matmul(project, u.beta[1:])
-    d_tangential = matmul(_d_project(normal, project, u.beta[1:]), d_normal)
-    d_tangential += columns.place(3, beta=project)
+    d_tangential = d_normal.mapped(_d_project(normal, project, u.beta[1:]))
+    d_tangential += columns.blocks(3, beta=project)
     wrenches = [
-        sign * c.impulse * _wrench(side, u.gamma, tangential, d_tangential, columns, easing)
+        part.times(sign * c.impulse)
         for side, sign in ((a, -1.0), (b, 1.0))[: c.arity]
+        for part in _wrench(side, u.gamma, tangential, d_tangential, columns, easing)
     ]
-    d_friction = matmul(_d_project(normal, project, slip), d_normal) + matmul(project, d_slip)
-    head = jnp.eye(2, dtype=x.dtype)
+    d_friction = d_normal.mapped(_d_project(normal, project, slip)) + d_slip.mapped(project)
+    one = jnp.ones((1, 1), x.dtype)
     limit = _limit(u.gamma, normal, d_normal, c.friction * (1 - easing), columns)
-    gap = columns.place(2, alpha=head[:, :1], psi=head[:, 1:] / c.sliding)
+    gap, psi = columns.blocks(1, alpha=one), columns.blocks(1, psi=one / c.sliding)
+    shapes = [side.d_slack.times(1 / c.distance) for side in (a, b)]
     return Rows(
-        nodes=jnp.concatenate(wrenches),
-        local=jnp.concatenate([a.d_normal - b.d_normal, _optimality(c, columns), limit]),
-        shapes=jnp.concatenate([a.d_slack, b.d_slack]) / c.distance,
-        ends=jnp.concatenate([gap, d_friction / c.sliding]),
+        nodes=wrenches,
+        local=[a.d_normal - b.d_normal, *_optimality(c, columns), limit],
+        slack=[*shapes, gap, psi, d_friction.times(1 / c.sliding)],
     )
 
 
@@ -228,30 +259,30 @@ def _side(
     normal = sign * jnp.sum(dual[:, None] * to_point, axis=0)
     arm = u.primal.point - at.center_of_mass
     lever, spin, turned = skew(arm), skew(at.spin), skew(normal)
-    # A fixed body has no columns: what it is given here is dropped by `place`.
+    # A fixed body has no columns: what it is given here is dropped.
     t = tangent or Tangent(0.0, 0.0, eye, eye)
-    leaned = matmul(lever, t.turn)
+    leaned, tilted = matmul(lever, t.turn), -matmul(turned, t.turn)
 
-    def place(rows: int, among: Columns = columns, **blocks: Array) -> Matrix:
+    def blocks(rows: int, **named: Array) -> Blocks:
         own = ("linear", "angular", "eps", "dual")
-        return among.place(rows, **{f"{k}_{name}" if k in own else k: v for k, v in blocks.items()})
+        renamed = {f"{k}_{name}" if k in own else k: v for k, v in named.items()}
+        return columns.blocks(rows, **renamed)
 
     return SideDerivative(
         normal=normal,
         arm=arm,
         velocity=at.velocity_at(u.primal.point),
-        d_normal=place(3, angular=-matmul(turned, t.turn), dual=sign * to_point.T),
-        d_turned=place(3, angular=-matmul(turned, t.turn)),
-        d_arm=place(3, linear=-t.position * eye, point=c.length * eye),
-        d_velocity=place(
+        d_normal=blocks(3, angular=tilted, dual=sign * to_point.T),
+        d_turned=blocks(3, angular=tilted),
+        d_arm=blocks(3, linear=-t.position * eye, point=c.length * eye),
+        d_velocity=blocks(
             3,
             linear=t.velocity * eye - t.position * spin,
             angular=-matmul(lever, t.spin),
             point=c.length * spin,
         ),
-        d_slack=place(
+        d_slack=blocks(
             len(dual),
-            columns.primals,
             linear=-t.position / c.length * to_point,
             angular=matmul(to_point, leaned) / c.length,
             point=to_point,
@@ -271,40 +302,40 @@ def _wrench(
     side: SideDerivative,
     gamma: Array,
     tangential: Array,
-    d_tangential: Matrix,
+    d_tangential: Blocks,
     columns: Columns,
     easing: Array,
-) -> Matrix:
-    """Derivative of the impulse gamma N + P b and of its moment."""
+) -> tuple[Blocks, Blocks]:
+    """Derivatives of the impulse gamma N + P b and of its moment."""
     impulse = gamma * side.normal + tangential
-    d_normal = (1 - easing) * side.d_normal + easing * side.d_turned
-    d_impulse = gamma * d_normal + d_tangential
-    d_impulse += columns.place(3, gamma=side.normal[:, None])
-    d_moment = matmul(skew(side.arm), d_impulse) - matmul(skew(impulse), side.d_arm)
-    return jnp.concatenate([d_impulse, d_moment])
+    d_normal = side.d_normal.times(1 - easing) + side.d_turned.times(easing)
+    d_impulse = d_normal.times(gamma) + d_tangential
+    d_impulse += columns.blocks(3, gamma=side.normal[:, None])
+    return d_impulse, d_impulse.mapped(skew(side.arm)) - side.d_arm.mapped(skew(impulse))
 
 
-def _optimality(c: Contact, columns: Columns) -> Matrix:
-    """Derivative of the alpha row and of the auxiliary rows."""
+def _optimality(c: Contact, columns: Columns) -> list[Blocks]:
+    """Derivatives of the alpha row and of the auxiliary rows."""
     a, b = c.a.map, c.b.map
-    rows = [columns.place(1, dual_a=a.to_alpha[None], dual_b=b.to_alpha[None])]
+    rows = [columns.blocks(1, dual_a=a.to_alpha[None], dual_b=b.to_alpha[None])]
     for name, own in (("a", a), ("b", b)):
-        if own.to_eps.size:
+        count = own.to_eps.shape[1]
+        if count:
             blocks = {f"dual_{name}": own.to_eps.T}
             if own.held is not None:
                 blocks[f"eps_{name}"] = jnp.diag(own.held)
-            rows.append(columns.place(own.to_eps.shape[1], **blocks))
-    return jnp.concatenate(rows)
+            rows.append(columns.blocks(count, **blocks))
+    return rows
 
 
 def _limit(
-    gamma: Array, normal: Array, d_normal: Matrix, friction: Array, columns: Columns
-) -> Matrix:
+    gamma: Array, normal: Array, d_normal: Blocks, friction: Array, columns: Columns
+) -> Blocks:
     """Derivative of b0 - mu gamma |N|."""
     size = jnp.sqrt(squared_norm(normal))
     one = jnp.ones((1, 1), normal.dtype)
-    row = columns.place(1, limit=one, gamma=-friction * size * one)
-    return row - friction * gamma / size * matmul(normal[None], d_normal)
+    row = columns.blocks(1, limit=one, gamma=-friction * size * one)
+    return row - d_normal.mapped(friction * gamma / size * normal[None])
 
 
 SINGLE_LEVEL = Formulation(

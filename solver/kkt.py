@@ -317,15 +317,14 @@ def _condense(
     cell: CellVariables,
     regularization: Float[Array, ""],
 ) -> CondensedCell:
-    (g_y, g_x, g_z), (h_y, h_x, h_z), (f_y, f_x, f_z) = jacobian
+    to_v, to_dual, slack_to_v, slack_to_dual = jacobian
     scaling = cone.scaling(cell.slack, cell.dual, regularization)
     early, late = scaling.split_at(split)
-    slack_to_v, slack_to_dual = jnp.concatenate([f_y, f_x], axis=-1), f_z[split:, :split]
     first = early.apply(slack_to_v[:split])
     second = late.apply(slack_to_v[split:] - matmul(slack_to_dual, first))
     return CondensedCell(
-        to_v=jnp.block([[g_y, g_x], [h_y, h_x]]),
-        to_dual=jnp.concatenate([g_z, h_z]),
+        to_v=to_v,
+        to_dual=to_dual,
         slack_to_v=slack_to_v,
         slack_to_dual=slack_to_dual,
         cone_maps=scaling.maps,

@@ -46,11 +46,18 @@ class CellResidual(NamedTuple):
 
 
 class CellJacobian(NamedTuple):
-    """Derivatives of a `CellResidual`: each field is `(d/dy, d/dx, d/dz)` with y flattened."""
+    """Derivatives of a `CellResidual` by v = (y flattened, x) and by the duals.
 
-    nodes: tuple[Array, Array, Array]
-    local: tuple[Array, Array, Array]
-    slack: tuple[Array, Array, Array]
+    Attributes:
+        to_v, to_dual: of the forces on the nodes and the cell's own equations.
+        slack_to_v: of the slack.
+        slack_to_dual: of the slack's rows from the split on by the duals before it.
+    """
+
+    to_v: Float[Array, "v v"]
+    to_dual: Float[Array, "v dim"]
+    slack_to_v: Float[Array, "dim v"]
+    slack_to_dual: Float[Array, "late early"]
 
 
 CellFunction = Callable[[Array, Array, Array, Any], CellResidual]
@@ -131,7 +138,7 @@ class CellGroup:
         """Derivative blocks of all cells."""
         at = (self.gather(y), cell.x, cell.dual, self.prepared(y).inputs)
         if self.jacobian is None:
-            return outlined(forward_jacobian, self.function, axes=0)(*at)
+            return outlined(forward_jacobian, self.function, self.split, axes=0)(*at)
         return outlined(self.jacobian, axes=(0, 0, 0, 0, None), whole=True)(*at, easing)
 
 
@@ -347,16 +354,17 @@ def centred(
 
 
 def forward_jacobian(
-    function: CellFunction, y: Array, x: Array, z: Array, data: Any
+    function: CellFunction, split: int, y: Array, x: Array, z: Array, data: Any
 ) -> CellJacobian:
     """Derivative blocks of one cell by forward-mode differentiation."""
-    shape = y.shape
-    cuts = (y.size, y.size + x.size)
+    cuts = y.size, y.size + x.size
 
-    def flat(v: Array) -> CellResidual:
-        part_y, part_x, part_z = jnp.split(v, cuts)
-        out = function(part_y.reshape(shape), part_x, part_z, data)
-        return out._replace(nodes=out.nodes.reshape(-1))
+    def flat(point: Array) -> tuple[Array, Array]:
+        part_y, part_x, part_z = jnp.split(point, cuts)
+        out = function(part_y.reshape(y.shape), part_x, part_z, data)
+        return jnp.concatenate([out.nodes.reshape(-1), out.local]), out.slack
 
-    blocks = jax.jacfwd(flat)(jnp.concatenate([y.reshape(-1), x, z]))
-    return CellJacobian(*(tuple(jnp.split(block, cuts, axis=-1)) for block in blocks))
+    upper, slack = jax.jacfwd(flat)(jnp.concatenate([y.reshape(-1), x, z]))
+    to_v, to_dual = jnp.split(upper, cuts[1:], axis=1)
+    slack_to_v, slack_to_dual = jnp.split(slack, cuts[1:], axis=1)
+    return CellJacobian(to_v, to_dual, slack_to_v, slack_to_dual[split:, :split])

@@ -107,7 +107,8 @@ def test_hand_derived_blocks_agree_with_forward_mode(name):
     z = cell.dual[0] * rng.uniform(0.5, 2, cell.dual[0].shape)
     data = jax.tree.map(lambda v: v[0], group.data)
     found = jax.jit(SINGLE_LEVEL.jacobian)(y, x, z, data, jnp.zeros(()))
-    expected = jax.jit(partial(forward_jacobian, group.function))(y, x, z, data)
+    by_jax = partial(forward_jacobian, group.function, group.split)
+    expected = jax.jit(by_jax)(y, x, z, data)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-12), found, expected)
 
 
@@ -161,9 +162,9 @@ def by_parameters():
 def test_derivatives_by_parameters_in_both_modes(drop, by_parameters, rho):
     state = drop[1](60)
     run, forward, reverse = by_parameters
-    h = 1e-5 * jnp.diag(THETA)  # with 1e-6 the error is that of the differences: it grows as 1 / h
+    h = 1e-4 * jnp.diag(THETA)  # with less the error is that of the differences: it grows as 1 / h
     ends = run(jnp.concatenate([THETA + h, THETA - h]), state, rho)
-    expected = np.asarray(ends[: len(h)] - ends[len(h) :]).T / (2e-5 * np.asarray(THETA))
+    expected = np.asarray(ends[: len(h)] - ends[len(h) :]).T / (2e-4 * np.asarray(THETA))
     found = forward(THETA, state, rho)
     assert worst_column(found, expected) < LIMITS[rho]
     back = reverse(THETA, state, rho)
