@@ -33,6 +33,7 @@ from silico_py.solver.problem import (
     Problem,
     centred,
     choose,
+    in_one,
     is_interior,
     mean_product,
     multiples,
@@ -59,6 +60,7 @@ class Trial(NamedTuple):
     short_steps: Int[Array, ""]
 
 
+@in_one
 def accept(problem: Problem, it: Iterate, step: Step, options: Options) -> Trial:
     """Leap if that pays, otherwise halve the straight step until it is good enough."""
     first = jnp.where(step.leaps, -1, 0)

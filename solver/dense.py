@@ -24,6 +24,7 @@ from silico_py.solver.fusion import compact, fused, in_kernel, in_parts, is_avai
 LARGEST_SYSTEM = 20  # rows of a system that is factorised here; larger programs compile slowly
 LARGEST_SUBSTITUTION = 128  # rows of a factor that is substituted here
 MATERIALIZED = 4000  # products of a sum that is one loop nest
+ONE_LOOP = 1000  # the same inside a kernel, where several terms at a time take less than that
 UNROLLED = 4  # terms of a product that is written term by term
 SCATTERED = 2000  # entries of a sum by target from which on a scatter takes less time
 NARROW = 4  # terms or columns of a product that costs less than a call to a library
@@ -80,9 +81,15 @@ def matmul(a: Float[Array, "*batch m k"], b: Float[Array, "*batch k n"]) -> Arra
 
     if 0 < terms <= UNROLLED:
         return reduce(add, map(term, range(terms)))
-    if one_loop:
+    if prod(shape) * terms <= ONE_LOOP or columns < NARROW and one_loop:
         return _sum_of_products(a, b)
-    return jax.lax.fori_loop(1, terms, lambda i, total: total + term(i), term(0))
+
+    def more(k: Array, total: Array) -> Array:
+        return reduce(add, [term(UNROLLED * k + i) for i in range(UNROLLED)], total)
+
+    whole, rest = divmod(terms, UNROLLED)
+    start = reduce(add, map(term, range(terms - rest, terms)), jnp.zeros(shape, a.dtype))
+    return jax.lax.fori_loop(0, whole, more, start)
 
 
 def _sum_of_products(a: Array, b: Array) -> Array:

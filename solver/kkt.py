@@ -89,8 +89,7 @@ def factorize(
         product: all of them where `w` is known to be on the central path.
     """
     delta = _regularization(w.y.dtype, product)
-    node_jacobian, cells = _blocks(problem, w, easing, delta)
-    reduced = [cell.to_v - matmul(cell.to_dual, cell.dual_map) for cell in cells]
+    node_jacobian, cells, reduced = _blocks(problem, w, easing, delta)
     links = [group.links for group in problem.groups]
     return Factor(node_jacobian, cells, condensed.factorize(links, node_jacobian, reduced))
 
@@ -98,15 +97,17 @@ def factorize(
 @in_one
 def _blocks(
     problem: Problem, w: Variables, easing: Float[Array, ""], delta: Float[Array, ""]
-) -> tuple[Float[Array, "nodes ny ny"], tuple[CondensedCell, ...]]:
-    """The derivatives of the nodes' own rows, and the cells without slacks and duals."""
+) -> tuple[Array, tuple[CondensedCell, ...], list[Array]]:
+    """The derivatives of the nodes' own rows, and the cells without slacks and duals: what they are
+    made of, and their matrices."""
     problem = problem.eased(easing)
     node_jacobian = jax.vmap(jax.jacfwd(problem.node_residual))(w.y, problem.node_data)
     cells = []
     for group, cell in zip(problem.groups, w.cells, strict=True):
         condense = outlined(_condense, group.cone, group.split, axes=(0, 0, None), whole=True)
         cells.append(condense(group.derivative(w.y, cell, easing), cell, delta))
-    return (1 + PROXIMAL * easing) * node_jacobian, tuple(cells)
+    reduced = [cell.to_v - matmul(cell.to_dual, cell.dual_map) for cell in cells]
+    return (1 + PROXIMAL * easing) * node_jacobian, tuple(cells), reduced
 
 
 def directions(
