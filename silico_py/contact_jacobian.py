@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from silico_py import rotation
+from silico_py.blocks import Blocks, Columns, Matrix
 from silico_py.contact import Contact, Formulation, Kinematics, Side, both_kinematics, posed
 from silico_py.friction import squared_norm
 from silico_py.integrator import next_pose
@@ -30,8 +31,6 @@ from silico_py.single_level import (
 from silico_py.solver import CellJacobian
 from silico_py.solver.dense import matmul
 
-Matrix = Float[Array, "rows columns"]
-
 
 class Tangent(NamedTuple):
     """How a body at the end of the step changes with its coordinates, world frame.
@@ -44,82 +43,6 @@ class Tangent(NamedTuple):
     velocity: Float[Array, ""] | float
     turn: Float[Array, "3 3"]
     spin: Float[Array, "3 3"]
-
-
-class Columns(NamedTuple):
-    """How many columns of a derivative each quantity has, in their order."""
-
-    sizes: dict[str, int]
-
-    @classmethod
-    def of_bodies(cls, c: Contact) -> Columns:
-        """The coordinates of the bodies."""
-        names = "linear", "angular"
-        return cls({f"{name}_{side}": 3 for side in "ab"[: c.arity] for name in names})
-
-    @classmethod
-    def of_primals(cls, c: Contact) -> Columns:
-        """The local primals."""
-        a, b = c.a.shape.n_aux, c.b.shape.n_aux
-        return cls({"point": 3, "alpha": 1, "eps_a": a, "eps_b": b, "psi": 1})
-
-    @classmethod
-    def of_duals(cls, c: Contact) -> Columns:
-        """The duals."""
-        a, b = c.a.shape.cone.dim, c.b.shape.cone.dim
-        return cls({"dual_a": a, "dual_b": b, "gamma": 1, "limit": 1, "beta": 3})
-
-    def __or__(self, others: Columns) -> Columns:
-        return Columns(self.sizes | others.sizes)
-
-    def without(self, *names: str) -> Columns:
-        """The others."""
-        return Columns({name: size for name, size in self.sizes.items() if name not in names})
-
-    def blocks(self, rows: int, **named: Array) -> Blocks:
-        """The named blocks of a derivative of so many rows, of those that have columns here."""
-        kept = {name: block for name, block in named.items() if self.sizes.get(name)}
-        return Blocks(rows, kept)
-
-    def matrix(self, *parts: Blocks) -> Matrix:
-        """These derivatives, one below the other."""
-        dtype = next(block.dtype for part in parts for block in part.named.values())
-        return jnp.concatenate([self._row(part, dtype) for part in parts])
-
-    def _row(self, part: Blocks, dtype: jnp.dtype) -> Matrix:
-        pieces, missing = [], 0
-        for name, size in self.sizes.items():
-            if name not in part.named:
-                missing += size
-                continue
-            if missing:
-                pieces.append(jnp.zeros((part.rows, missing), dtype))
-            pieces.append(part.named[name])
-            missing = 0
-        return jnp.concatenate([*pieces, jnp.zeros((part.rows, missing), dtype)], axis=1)
-
-
-class Blocks(NamedTuple):
-    """Derivative of some rows by the named quantities; by all others it is zero."""
-
-    rows: int
-    named: dict[str, Matrix]
-
-    def __add__(self, other: Blocks) -> Blocks:  # type: ignore[override]
-        both = {k: block + other.named[k] for k, block in self.named.items() if k in other.named}
-        return Blocks(self.rows, self.named | other.named | both)
-
-    def __sub__(self, other: Blocks) -> Blocks:
-        return self + other.times(-1)
-
-    def times(self, factor: Array | float) -> Blocks:
-        """Of a multiple."""
-        return Blocks(self.rows, {name: factor * block for name, block in self.named.items()})
-
-    def mapped(self, matrix: Matrix) -> Blocks:
-        """Of what a matrix makes of the rows."""
-        found = {name: matmul(matrix, block) for name, block in self.named.items()}
-        return Blocks(len(matrix), found)
 
 
 class Rows(NamedTuple):
@@ -143,6 +66,24 @@ class SideDerivative(NamedTuple):
     d_slack: Blocks
 
 
+def _of_bodies(c: Contact) -> Columns:
+    """The coordinates of the bodies."""
+    names = "linear", "angular"
+    return Columns({f"{name}_{side}": 3 for side in "ab"[: c.arity] for name in names})
+
+
+def _of_primals(c: Contact) -> Columns:
+    """The local primals."""
+    a, b = c.a.shape.n_aux, c.b.shape.n_aux
+    return Columns({"point": 3, "alpha": 1, "eps_a": a, "eps_b": b, "psi": 1})
+
+
+def _of_duals(c: Contact) -> Columns:
+    """The duals."""
+    a, b = c.a.shape.cone.dim, c.b.shape.cone.dim
+    return Columns({"dual_a": a, "dual_b": b, "gamma": 1, "limit": 1, "beta": 3})
+
+
 def contact_jacobian(
     y: Float[Array, "arity 6"],
     x: Float[Array, " nx"],
@@ -155,8 +96,8 @@ def contact_jacobian(
     `easing` takes away what is not monotone: how the friction limit follows the normal
     impulse, and how the direction of the impulse follows the collision duals.
     """
-    duals = Columns.of_duals(c)
-    by_v, early = Columns.of_bodies(c) | Columns.of_primals(c), duals.without("limit", "beta")
+    duals = _of_duals(c)
+    by_v, early = _of_bodies(c) | _of_primals(c), duals.without("limit", "beta")
     tangents = [_motion_tangent(v, side) for v, side in zip(y, c.sides, strict=True)]
     rows = _derivatives(y, x, z, c, tangents, easing, by_v | duals)
     upper, late = rows.nodes + rows.local, rows.slack[-2:]
@@ -173,7 +114,7 @@ def pose_derivative(
 ) -> tuple[Matrix, Matrix, Matrix]:
     """Derivative of `contact_rows` (nodes, local, slack) with respect to the poses before the
     step: position of the centre of mass and rotation vector, world frame, body after body."""
-    columns = Columns.of_bodies(c)
+    columns = _of_bodies(c)
     tangents = [_pose_tangent(v, side) for v, side in zip(y, c.sides, strict=True)]
     rows = _derivatives(y, x, z, c, tangents, jnp.zeros((), x.dtype), columns)
     return columns.matrix(*rows.nodes), columns.matrix(*rows.local), columns.matrix(*rows.slack)

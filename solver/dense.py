@@ -81,7 +81,7 @@ def matmul(a: Float[Array, "*batch m k"], b: Float[Array, "*batch k n"]) -> Arra
 
     if 0 < terms <= UNROLLED:
         return reduce(add, map(term, range(terms)))
-    if prod(shape) * terms <= ONE_LOOP or columns < NARROW and one_loop:
+    if prod(shape) * terms <= ONE_LOOP or (columns < NARROW and one_loop):
         return _sum_of_products(a, b)
 
     def more(k: Array, total: Array) -> Array:

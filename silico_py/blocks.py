@@ -1,0 +1,68 @@
+"""Derivatives in blocks of named columns, put together last: most blocks of a contact are zero."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from silico_py.solver.dense import matmul
+
+Matrix = Float[Array, "rows columns"]
+
+
+class Columns(NamedTuple):
+    """How many columns of a matrix each quantity has, in their order."""
+
+    sizes: dict[str, int]
+
+    def __or__(self, others: Columns) -> Columns:
+        return Columns(self.sizes | others.sizes)
+
+    def without(self, *names: str) -> Columns:
+        """The others."""
+        return Columns({name: size for name, size in self.sizes.items() if name not in names})
+
+    def blocks(self, rows: int, **named: Array) -> Blocks:
+        """A derivative of so many rows, by those of the named quantities that have columns here."""
+        kept = {name: block for name, block in named.items() if self.sizes.get(name)}
+        return Blocks(rows, kept)
+
+    def matrix(self, *parts: Blocks) -> Matrix:
+        """Derivatives, one below the other."""
+        dtype = next(block.dtype for part in parts for block in part.named.values())
+        return jnp.concatenate([self._row(part, dtype) for part in parts])
+
+    def _row(self, part: Blocks, dtype: jnp.dtype) -> Matrix:
+        pieces, missing = [], 0
+        for name, size in self.sizes.items():
+            if name not in part.named:
+                missing += size
+                continue
+            pieces += [jnp.zeros((part.rows, missing), dtype), part.named[name]]
+            missing = 0
+        return jnp.concatenate([*pieces, jnp.zeros((part.rows, missing), dtype)], axis=1)
+
+
+class Blocks(NamedTuple):
+    """Derivative of some rows by the named quantities; by all others it is zero."""
+
+    rows: int
+    named: dict[str, Matrix]
+
+    def __add__(self, other: Blocks) -> Blocks:  # type: ignore[override]
+        both = {k: block + other.named[k] for k, block in self.named.items() if k in other.named}
+        return Blocks(self.rows, self.named | other.named | both)
+
+    def __sub__(self, other: Blocks) -> Blocks:
+        return self + other.times(-1)
+
+    def times(self, factor: Array | float) -> Blocks:
+        """Of a multiple of the rows."""
+        return Blocks(self.rows, {name: factor * block for name, block in self.named.items()})
+
+    def mapped(self, matrix: Matrix) -> Blocks:
+        """Of what a matrix makes of the rows."""
+        found = {name: matmul(matrix, block) for name, block in self.named.items()}
+        return Blocks(len(matrix), found)
