@@ -99,7 +99,8 @@ class Scene:
         object.__setattr__(self, "friction", self._coefficients(friction))
 
     def _coefficients(self, friction: ArrayLike) -> Array:
-        shape = () if np.ndim(friction) == 0 else (len(self.pairs),)
+        many = isinstance(friction, (list, tuple)) or np.ndim(friction) > 0
+        shape = (len(self.pairs),) if many else ()
         return not_negative("friction", vector("friction", friction, *shape))
 
     @property

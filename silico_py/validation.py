@@ -18,8 +18,8 @@ def vector(name: str, value: Any, *shape: int) -> Array:
     """A finite float array of the given shape."""
     try:
         known = concrete(value)
-        if known is not None and known.dtype.kind in "SU":
-            raise TypeError("text is not read as numbers")
+        if known is not None and known.dtype.kind in "SUb":
+            raise TypeError("text and truth values are not read as numbers")
         array = jnp.asarray(value, dtype=jnp.result_type(float, getattr(value, "dtype", float)))
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name}: expected numbers of shape {shape}, got {value!r}") from error
