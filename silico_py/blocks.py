@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -12,7 +12,8 @@ from silico_py.solver.dense import matmul
 Matrix = Float[Array, "rows columns"]
 
 
-class Columns(NamedTuple):
+@dataclass(frozen=True)
+class Columns:
     """How many columns of a matrix each quantity has, in their order."""
 
     sizes: dict[str, int]
@@ -45,13 +46,14 @@ class Columns(NamedTuple):
         return jnp.concatenate([*pieces, jnp.zeros((part.rows, missing), dtype)], axis=1)
 
 
-class Blocks(NamedTuple):
+@dataclass(frozen=True)
+class Blocks:
     """Derivative of some rows by the named quantities; by all others it is zero."""
 
     rows: int
     named: dict[str, Matrix]
 
-    def __add__(self, other: Blocks) -> Blocks:  # type: ignore[override]
+    def __add__(self, other: Blocks) -> Blocks:
         both = {k: block + other.named[k] for k, block in self.named.items() if k in other.named}
         return Blocks(self.rows, self.named | other.named | both)
 

@@ -100,10 +100,10 @@ def _smoothed(
         solution = solved(begun, at[0], options)
         return solution, left_by(begun, solution)
 
-    # One program for both relaxations.
-    both = jax.lax.stop_gradient(jnp.stack([relaxation, smooth]))
     if guess is not None and guess.usable.ndim != 1:
         raise ValueError(OTHER)
+    # One program for both relaxations.
+    both = jax.lax.stop_gradient(jnp.stack([relaxation, smooth]))
     solutions, kept = jax.lax.map(found, (both, guess))
     solution, point = (jax.tree.map(lambda v, k=k: v[k], solutions) for k in (0, 1))
     begun, smoother = (from_here(rho, None) for rho in (relaxation, smooth))

@@ -30,14 +30,12 @@ def vector(name: str, value: Any, *shape: int) -> Array:
     return array
 
 
-def number(name: str, value: Any, positive: bool = False, nonnegative: bool = False) -> Array:
+def number(name: str, value: Any, positive: bool = False) -> Array:
     """A finite scalar."""
     array = vector(name, value)
-    if isinstance(array, jax.core.Tracer):
-        return array
-    if positive and not np.asarray(array) > 0:
+    if positive and not isinstance(array, jax.core.Tracer) and not np.asarray(array) > 0:
         raise ValueError(f"{name}: must be positive, got {array}")
-    return not_negative(name, array) if nonnegative else array
+    return array
 
 
 def not_negative(name: str, array: Array) -> Array:

@@ -70,7 +70,8 @@ def matmul(a: Float[Array, "*batch m k"], b: Float[Array, "*batch k n"]) -> Arra
         return matmul(a, b[:, None])[..., 0]
     terms, columns = a.shape[-1], b.shape[-1]
     shape = (*jnp.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], columns)
-    one_loop = prod(shape) * terms <= MATERIALIZED
+    products = prod(shape) * terms
+    one_loop = products <= MATERIALIZED
     if not in_kernel():
         narrow = min(terms, columns) <= NARROW and one_loop
         return _sum_of_products(a, b) if narrow else a @ b
@@ -81,7 +82,7 @@ def matmul(a: Float[Array, "*batch m k"], b: Float[Array, "*batch k n"]) -> Arra
 
     if 0 < terms <= UNROLLED:
         return reduce(add, map(term, range(terms)))
-    if prod(shape) * terms <= ONE_LOOP or (columns < NARROW and one_loop):
+    if products <= ONE_LOOP or (columns < NARROW and one_loop):
         return _sum_of_products(a, b)
 
     def more(k: Array, total: Array) -> Array:

@@ -216,6 +216,12 @@ def test_exclusions_by_name_and_by_contact_bits():
     assert len(scene.pairs) == 3  # each with the floor
 
 
+def names_of(scene, pair):
+    """Of both bodies, or of a body and the floor."""
+    second = "floor" if pair.body_b is None else scene.bodies[pair.body_b].name
+    return scene.bodies[pair.body_a].name, second
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_contact_filters_agree_with_mujocos_collisions(seed):
     """Balls in one place touch wherever they may; friction too is MuJoCo's own for the pair."""
@@ -247,8 +253,7 @@ def test_contact_filters_agree_with_mujocos_collisions(seed):
     found = {}
     frictions = np.broadcast_to(scene.friction, len(scene.pairs))
     for pair, friction in zip(scene.pairs, frictions, strict=True):
-        second = "floor" if pair.body_b is None else scene.bodies[pair.body_b].name
-        found[frozenset([scene.bodies[pair.body_a].name, second])] = friction
+        found[frozenset(names_of(scene, pair))] = friction
     assert found == expected
 
 
@@ -516,12 +521,8 @@ def test_round_trip_of_frictions(tmp_path):
     scene = sp.Scene(bodies, [sp.scenes.floor()])
     own = {"rubber": 1.0, "steel": 0.3, "ice": 0.05, "floor": 0.2}
 
-    def larger(pair):
-        first = scene.bodies[pair.body_a].name
-        second = "floor" if pair.body_b is None else scene.bodies[pair.body_b].name
-        return max(own[first], own[second])
-
-    varied = dataclasses.replace(scene, friction=[larger(pair) for pair in scene.pairs])
+    larger = [max(own[name] for name in names_of(scene, pair)) for pair in scene.pairs]
+    varied = dataclasses.replace(scene, friction=larger)
     sp.save_model(varied, scene.state(), path)
     again, _ = sp.load_model(path)
     assert again.pairs == varied.pairs

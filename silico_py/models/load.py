@@ -144,11 +144,8 @@ def _friction(
     model: Any, layout: Layout, contact: Contacts, shapes: Shapes, scene: Scene
 ) -> float | list[float]:
     """Of all pairs; where nothing may touch, the largest of the bodies' geoms."""
-
-    def pieces(geoms: list[int]) -> list[int]:
-        return [geom for geom in geoms for _ in shapes[geom]]
-
-    fixed, moving = pieces(contact.fixed), [pieces(contact.moving[root]) for root in layout.roots]
+    fixed = _owners(contact.fixed, shapes)
+    moving = [_owners(contact.moving[root], shapes) for root in layout.roots]
     seconds = [fixed if pair.body_b is None else moving[pair.body_b] for pair in scene.pairs]
     pairs = [
         (moving[pair.body_a][pair.piece_a], second[pair.piece_b])
@@ -159,9 +156,14 @@ def _friction(
     return friction.in_common(friction.of_geoms(model, np.array(pairs)))
 
 
+def _owners(geoms: list[int], shapes: Shapes) -> list[int]:
+    """The geom of each piece; a geom may have several."""
+    return [geom for geom in geoms for _ in shapes[geom]]
+
+
 def _exclusions(model: Any, contact: Contacts, shapes: Shapes) -> list[tuple[str, str | int]]:
-    """Pairs of names, and of names with entries of the environment; a geom may have several."""
-    entries = [geom for geom in contact.fixed for _ in shapes[geom]]
+    """Pairs of names, and of names with entries of the environment."""
+    entries = _owners(contact.fixed, shapes)
     bodies = [(body_name(model, i), body_name(model, j)) for i, j in contact.exclude]
     fixed = [
         (body_name(model, root), k)
