@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from operator import attrgetter
 from typing import Any, ClassVar, NamedTuple, TypeVar, dataclass_transform
 
 import jax
@@ -12,6 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from silico_py.solver.cones import ORTHANT, SECOND_ORDER, ProductCone
+from silico_py.solver.dense import dot
 
 Scalar = Float[Array, ""]
 Vector3 = Float[Array, "3"]
@@ -62,8 +65,10 @@ def pytree(cls: T) -> T:
     statics = tuple(f.name for f in fields if f.metadata.get("static"))
     keys = tuple(jax.tree_util.GetAttrKey(name) for name in leaves)
 
+    children_of, aux_of = _getter(leaves), _getter(statics)
+
     def flatten(shape):
-        return tuple(getattr(shape, n) for n in leaves), tuple(getattr(shape, n) for n in statics)
+        return children_of(shape), aux_of(shape)
 
     def flatten_with_keys(shape):
         children, aux = flatten(shape)
@@ -79,6 +84,13 @@ def pytree(cls: T) -> T:
     if cls.__repr__ is object.__repr__:
         type.__setattr__(cls, "__repr__", _fields_shown)
     return cls
+
+
+def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple]:
+    """What takes these fields: every call of a compiled function takes a scene apart."""
+    if len(names) > 1:
+        return attrgetter(*names)
+    return lambda shape: tuple(getattr(shape, name) for name in names)
 
 
 def _fields_shown(self: Any) -> str:
@@ -188,7 +200,7 @@ def _show(shape: tuple[int | None, ...]) -> str:
 
 def safe_norm(x: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
     """Euclidean norm on the last axis with derivative 0, not NaN, at the origin."""
-    square = jnp.sum(x * x, axis=-1)
+    square = dot(x, x)
     # Both branches of a `where` are differentiated, so the root must never see 0.
     positive = square > 0
     return jnp.where(positive, jnp.sqrt(jnp.where(positive, square, 1)), 0)

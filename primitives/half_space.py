@@ -23,6 +23,7 @@ from silico_py.primitives._base import (
     unit,
 )
 from silico_py.solver.cones import ProductCone
+from silico_py.solver.dense import dot
 
 
 @primitive
@@ -58,21 +59,21 @@ class HalfSpace(ConvexShape):
 
     def slack(self, x: Vector3, alpha: Scalar, eps: Float[Array, "0"]) -> Float[Array, "1"]:
         """offset - normal . x; alpha does not enter."""
-        return (self.offset - jnp.sum(self.normal * x))[None]
+        return (self.offset - dot(self.normal, x))[None]
 
     def gauge(self, x: Vector3) -> Scalar:
         """0 for a point of the half-space, infinite outside: no alpha would reach it."""
-        outside = jnp.sum(self.normal * x) > self.offset
+        outside = dot(self.normal, x) > self.offset
         return jnp.where(outside, jnp.inf, 0).astype(self.dtype)
 
     def interior(self, x: Vector3) -> tuple[Scalar, Float[Array, "0"]]:
         """Bound 0 strictly below the surface, infinite elsewhere."""
-        inside = jnp.sum(self.normal * x) < self.offset
+        inside = dot(self.normal, x) < self.offset
         return jnp.where(inside, 0, jnp.inf).astype(self.dtype), jnp.zeros(0, self.dtype)
 
     def contains(self, x: Vector3) -> Array:
         """Whether normal . x <= offset."""
-        return jnp.sum(self.normal * x) <= self.offset
+        return dot(self.normal, x) <= self.offset
 
     def support(self, direction: Vector3) -> Vector3:
         """Refused: a half-space has no furthest point."""

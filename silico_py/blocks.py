@@ -43,7 +43,8 @@ class Columns:
                 continue
             pieces += [jnp.zeros((part.rows, missing), dtype), part.named[name]]
             missing = 0
-        return jnp.concatenate([*pieces, jnp.zeros((part.rows, missing), dtype)], axis=1)
+        pieces += [jnp.zeros((part.rows, missing), dtype)]
+        return jnp.concatenate([piece for piece in pieces if piece.size], axis=1)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from silico_py.collision_program import Piece, growth, height_above, pair_length
 from silico_py.contact import Side, current, kinematics
 from silico_py.integrator import Motion
 from silico_py.primitives._base import safe_norm, safe_unit
-from silico_py.solver.dense import matmul
+from silico_py.solver.dense import dot, matmul
 
 # In radii of the smaller ball, beyond what the free motion of the pair may close:
 NEAR = 0.25  # gap up to which forces act in full
@@ -125,13 +125,13 @@ def flies_apart(a: Side, b: Side) -> Bool[Array, ""]:
         p.reference - q.reference for p, q in ((current(a), current(b)), (end_a, end_b))
     )
     normal = safe_unit(safe_unit(before) + safe_unit(after))
-    return jnp.sum(normal * after) > CLEAR * (_extent(end_a, -normal) + _extent(end_b, normal))
+    return dot(normal, after) > CLEAR * (_extent(end_a, -normal) + _extent(end_b, normal))
 
 
 def _extent(piece: Piece, direction: Float[Array, "3"]) -> Float[Array, ""]:
     """How far a piece reaches from its reference along a direction, world [m]."""
     local = matmul(piece.rotation.T, direction)
-    return jnp.sum(local * (piece.shape.support(local) - piece.shape.reference))
+    return dot(local, piece.shape.support(local) - piece.shape.reference)
 
 
 def _freely_moved(side: Side) -> Piece:
@@ -147,7 +147,7 @@ def _approach(a: Side, b: Side) -> tuple[Float[Array, ""], Float[Array, ""]]:
         _freely_moved(side).reference - start.reference
         for side, start in ((a, start_a), (b, start_b))
     )
-    return balls.gap, -jnp.sum(balls.normal * (move_a - move_b))
+    return balls.gap, -dot(balls.normal, move_a - move_b)
 
 
 def separation(a: Piece, b: Piece) -> Separation:

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from silico_py.primitives import ConvexShape
-from silico_py.solver.dense import matmul
+from silico_py.solver.dense import dot, matmul
 
 SIZE_RATIO = 10.0  # of two shapes up to which both grow alike
 START_ALPHA = 1.1  # smallest scaling of the start
@@ -147,7 +147,7 @@ def growth(shape: ConvexShape, length: Float[Array, ""]) -> Float[Array, ""]:
 def height_above(a: Piece, ground: Piece) -> tuple[Float[Array, "3"], Float[Array, ""]]:
     """The normal of a half-space, world, and how far a piece's reference is out of it [m]."""
     normal = matmul(ground.rotation, ground.shape.normal)
-    return normal, jnp.sum(normal * (a.reference - ground.center)) - ground.shape.offset
+    return normal, dot(normal, a.reference - ground.center) - ground.shape.offset
 
 
 def conditions(
@@ -163,7 +163,7 @@ def conditions(
     normal_b = -length / b.length * matmul(b.rotation, matmul(b.map.to_x.T, dual_b))
     return CollisionRows(
         point=normal_a - normal_b,
-        scale=jnp.sum(a.map.to_alpha * dual_a) + jnp.sum(b.map.to_alpha * dual_b) - 1,
+        scale=dot(a.map.to_alpha, dual_a) + dot(b.map.to_alpha, dual_b) - 1,
         auxiliary=jnp.concatenate(
             [
                 a.map.auxiliary_rows(primal.eps_a, dual_a),
@@ -225,7 +225,7 @@ def central_start(a: Piece, b: Piece) -> Start:
     primal = Primal(point, alpha, eps_a, eps_b)
     slack_a, slack_b = a.slack(point, alpha, eps_a), b.slack(point, alpha, eps_b)
     inverse_a, inverse_b = a.shape.cone.inverse(slack_a), b.shape.cone.inverse(slack_b)
-    t = 1 / (jnp.sum(a.map.to_alpha * inverse_a) + jnp.sum(b.map.to_alpha * inverse_b))
+    t = 1 / (dot(a.map.to_alpha, inverse_a) + dot(b.map.to_alpha, inverse_b))
     return Start(primal, t * inverse_a, t * inverse_b, slack_a, slack_b, t)
 
 

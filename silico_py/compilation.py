@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
+from jax.extend.core import get_opaque_trace_state
 
 ON_CPU: dict[str, Any] = {
     "xla_cpu_use_fusion_emitters": False,
@@ -46,21 +46,16 @@ def jitted(function: Callable, **how: Any) -> Callable:
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        return (inner if _traced(args, kwargs) else outer())(*args, **kwargs)
+        return (inner if _is_tracing() else outer())(*args, **kwargs)
 
     return call
 
 
-def _traced(*args: Any) -> bool:
-    """Whether a function called here with these arguments is being traced."""
-    leaves = jax.tree.leaves((args, _constant()))
-    return any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
-
-
-@jax.jit
-def _constant() -> Array:
-    """An array, but where everything is traced: inside `jax.jit` and loops."""
-    return jnp.zeros(())
+def _is_tracing() -> bool:
+    """Whether a function called here is: inside a transformation of jax."""
+    here = get_opaque_trace_state()
+    with jax.core.eval_context():
+        return here != get_opaque_trace_state()
 
 
 @lru_cache

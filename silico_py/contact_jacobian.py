@@ -29,7 +29,7 @@ from silico_py.single_level import (
     unpack,
 )
 from silico_py.solver import CellJacobian
-from silico_py.solver.dense import matmul
+from silico_py.solver.dense import dot, matmul
 
 
 class Tangent(NamedTuple):
@@ -59,11 +59,15 @@ class SideDerivative(NamedTuple):
     normal: Float[Array, "3"]
     arm: Float[Array, "3"]  # from the centre of mass to the contact point [m]
     velocity: Float[Array, "3"]  # of the material point at the contact point [m/s]
-    d_normal: Blocks
     d_turned: Blocks  # of the normal, at fixed duals
+    d_pressed: Blocks  # of the normal, by the duals
     d_arm: Blocks
     d_velocity: Blocks
     d_slack: Blocks
+
+    @property
+    def d_normal(self) -> Blocks:
+        return self.d_turned + self.d_pressed
 
 
 def _of_bodies(c: Contact) -> Columns:
@@ -197,7 +201,7 @@ def _side(
     sign, dual = (1.0, u.dual_a) if name == "a" else (-1.0, u.dual_b)
     piece, eye = at.piece, jnp.eye(3, dtype=dual.dtype)
     to_point = c.length / piece.length * matmul(piece.map.to_x, piece.rotation.T)
-    normal = sign * jnp.sum(dual[:, None] * to_point, axis=0)
+    normal = sign * dot(dual[:, None], to_point, axis=0)
     arm = u.primal.point - at.center_of_mass
     lever, spin, turned = skew(arm), skew(at.spin), skew(normal)
     # A fixed body has no columns: what it is given here is dropped.
@@ -213,8 +217,8 @@ def _side(
         normal=normal,
         arm=arm,
         velocity=at.velocity_at(u.primal.point),
-        d_normal=blocks(3, angular=tilted, dual=sign * to_point.T),
         d_turned=blocks(3, angular=tilted),
+        d_pressed=blocks(3, dual=sign * to_point.T),
         d_arm=blocks(3, linear=-t.position * eye, point=c.length * eye),
         d_velocity=blocks(
             3,
@@ -236,7 +240,7 @@ def _side(
 def _d_project(normal: Array, project: Array, v: Float[Array, "3"]) -> Float[Array, "3 3"]:
     """Derivative of P v with respect to N."""
     outer = normal[:, None] * matmul(project, v)
-    return -(jnp.sum(normal * v) * project + outer) / squared_norm(normal)
+    return -(dot(normal, v) * project + outer) / squared_norm(normal)
 
 
 def _wrench(
@@ -249,7 +253,7 @@ def _wrench(
 ) -> tuple[Blocks, Blocks]:
     """Derivatives of the impulse gamma N + P b and of its moment."""
     impulse = gamma * side.normal + tangential
-    d_normal = side.d_normal.times(1 - easing) + side.d_turned.times(easing)
+    d_normal = side.d_turned + side.d_pressed.times(1 - easing)
     d_impulse = d_normal.times(gamma) + d_tangential
     d_impulse += columns.blocks(3, gamma=side.normal[:, None])
     return d_impulse, d_impulse.mapped(skew(side.arm)) - side.d_arm.mapped(skew(impulse))

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from silico_py.solver import ProductCone
+from silico_py.solver.dense import dot
 
 CONE = ProductCone.second_order(4)
 
@@ -26,12 +27,12 @@ def limit(
 
 def squared_norm(normal: Float[Array, "3"]) -> Float[Array, ""]:
     """|N|^2, kept from zero: N can vanish on the way to a solution, never at one."""
-    return jnp.sum(normal * normal) + 1e-12
+    return dot(normal, normal) + 1e-12
 
 
 def project(normal: Float[Array, "3"], v: Float[Array, "3"]) -> Float[Array, "3"]:
     """P v with P = I - n n^T, n = N / |N|."""
-    return v - normal * jnp.sum(normal * v) / squared_norm(normal)
+    return v - normal * dot(normal, v) / squared_norm(normal)
 
 
 def slack(

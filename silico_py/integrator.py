@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from silico_py import rotation
 from silico_py.primitives._base import safe_norm
-from silico_py.solver.dense import matmul
+from silico_py.solver.dense import dot, matmul
 
 # Bodies before the step that move at more than so many units of speed are measured in a larger one.
 FAST = 2.0
@@ -49,7 +49,7 @@ class Motion(NamedTuple):
 
 def cayley_momentum(t: Float[Array, "3"], momentum: Float[Array, "3"]) -> Float[Array, "3"]:
     """D(t)^T momentum with D(t) = I - [t]x / 2 + t t^T / 4."""
-    return momentum + rotation.cross(t, momentum) / 2 + t * jnp.sum(t * momentum) / 4
+    return momentum + rotation.cross(t, momentum) / 2 + t * dot(t, momentum) / 4
 
 
 def dynamics(y: Float[Array, "6"], motion: Motion) -> Float[Array, "6"]:

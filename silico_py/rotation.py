@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from silico_py.primitives._rotation import Quaternion, cross, multiply, rotation_matrix, skew
+from silico_py.solver.dense import dot, norm
 
 __all__ = [
     "cayley",
@@ -27,7 +28,7 @@ Vector3 = Float[Array, "*batch 3"]
 
 def normalize(q: Quaternion) -> Quaternion:
     """q / |q|."""
-    return q / jnp.linalg.norm(q, axis=-1, keepdims=True)
+    return q / norm(q)[..., None]
 
 
 def conjugate(q: Quaternion) -> Quaternion:
@@ -48,5 +49,5 @@ def cayley(t: Vector3) -> Quaternion:
 
 def cayley_tangent(t: Vector3) -> Float[Array, "*batch 3 3"]:
     """(I - [t]x / 2) / (1 + |t|^2 / 4): how cay(t) turns, in the turned frame, as t changes."""
-    size = 1 + jnp.sum(t * t, axis=-1)[..., None, None] / 4
+    size = 1 + dot(t, t)[..., None, None] / 4
     return (jnp.eye(3, dtype=t.dtype) - skew(t) / 2) / size

@@ -216,9 +216,9 @@ def checked(options: SolverOptions | None, scene: Scene, state: State) -> Solver
     return options
 
 
-def checked_control(scene: Scene, state: State, control: Any) -> Float[Array, "n 6"]:
-    """The control as an array; none is zero."""
+def checked_control(scene: Scene, state: State, control: Any) -> Float[Array | np.ndarray, "n 6"]:
+    """The control as an array; none is zero, of numpy: to make it costs jax as much as a step."""
     n, dtype = len(scene.bodies), state.position.dtype
     if control is None:
-        return jnp.zeros((n, 6), dtype)
+        return np.zeros((n, 6), dtype)
     return vector("control", control, n, 6).astype(dtype)

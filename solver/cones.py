@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from silico_py.solver.dense import matmul
+from silico_py.solver.dense import dot, matmul, norm
 
 Vector = Float[Array, "*batch dim"]
 Matrix = Float[Array, "*batch dim columns"]
@@ -103,21 +103,29 @@ class ProductCone:
 
     def margin(self, x: Vector) -> Scalar:
         """Smallest eigenvalue of x: positive strictly inside the cone."""
-        parts = [
-            jnp.min(x[..., part], axis=-1) if kind == ORTHANT else _soc_margin(x[..., part])
-            for kind, part in self.slices()
-        ]
-        return jnp.min(jnp.stack(parts, axis=-1), axis=-1)
+        return jnp.min(self.margins(x), axis=-1)
+
+    def margins(self, x: Vector) -> Vector:
+        """The entries of each orthant, the smallest eigenvalue of each second-order cone."""
+        return self._each(lambda v: v, _soc_margin, x)
 
     def step_length(self, x: Vector, dx: Vector) -> Scalar:
         """Largest t with x + t dx in the cone (infinite if the ray never leaves it)."""
+        return jnp.min(self.step_lengths(x, dx), axis=-1)
+
+    def step_lengths(self, x: Vector, dx: Vector) -> Vector:
+        """The same of each entry of an orthant, and of each second-order cone."""
+        return self._each(_orthant_steps, _soc_step, x, dx)
+
+    def _each(self, orthant: Callable, second_order: Callable, *x: Vector) -> Vector:
+        """One number for each entry of an orthant, and for each second-order cone."""
         parts = [
-            _orthant_step(x[..., part], dx[..., part])
+            orthant(*(v[..., part] for v in x))
             if kind == ORTHANT
-            else _soc_step(x[..., part], dx[..., part])
+            else second_order(*(v[..., part] for v in x))[..., None]
             for kind, part in self.slices()
         ]
-        return jnp.min(jnp.stack(parts, axis=-1), axis=-1)
+        return jnp.concatenate(parts, axis=-1)
 
     def central_pair(self, difference: Vector, product: Vector) -> tuple[Vector, Vector]:
         """The interior points s and z with s - z = difference and this s o z.
@@ -199,20 +207,20 @@ class Scaling:
 
 
 def _soc_product(x: Vector, y: Vector) -> Vector:
-    head = jnp.sum(x * y, axis=-1, keepdims=True)
+    head = dot(x, y)[..., None]
     return jnp.concatenate([head, x[..., :1] * y[..., 1:] + y[..., :1] * x[..., 1:]], axis=-1)
 
 
 def _soc_products(x: Matrix, y: Matrix) -> Matrix:
-    head = jnp.sum(x * y, axis=-2, keepdims=True)
+    head = dot(x, y, axis=-2)[..., None, :]
     tail = x[..., :1, :] * y[..., 1:, :] + y[..., :1, :] * x[..., 1:, :]
     return jnp.concatenate([head, tail], axis=-2)
 
 
 def _soc_determinant(x: Vector) -> Scalar:
     # (t - |z|)(t + |z|) keeps the digits that t^2 - |z|^2 loses near the boundary.
-    norm = jnp.linalg.norm(x[..., 1:], axis=-1)
-    return (x[..., 0] - norm) * (x[..., 0] + norm)
+    size = norm(x[..., 1:])
+    return (x[..., 0] - size) * (x[..., 0] + size)
 
 
 def _soc_inverse(x: Vector) -> Vector:
@@ -227,19 +235,18 @@ def _reflected(x: Vector) -> Vector:
 
 
 def _soc_margin(x: Vector) -> Scalar:
-    return x[..., 0] - jnp.linalg.norm(x[..., 1:], axis=-1)
+    return x[..., 0] - norm(x[..., 1:])
 
 
-def _orthant_step(x: Vector, dx: Vector) -> Scalar:
-    ratio = jnp.where(dx < 0, -x / jnp.where(dx < 0, dx, -1), jnp.inf)
-    return jnp.min(ratio, axis=-1)
+def _orthant_steps(x: Vector, dx: Vector) -> Vector:
+    return jnp.where(dx < 0, -x / jnp.where(dx < 0, dx, -1), jnp.inf)
 
 
 def _soc_step(x: Vector, dx: Vector) -> Scalar:
     """Smallest positive root of det(x + t dx) = a + 2 b t + c t^2, without cancellation."""
     a = _soc_determinant(x)
-    b = x[..., 0] * dx[..., 0] - jnp.sum(x[..., 1:] * dx[..., 1:], axis=-1)
-    c = dx[..., 0] ** 2 - jnp.sum(dx[..., 1:] ** 2, axis=-1)
+    b = x[..., 0] * dx[..., 0] - dot(x[..., 1:], dx[..., 1:])
+    c = dx[..., 0] ** 2 - dot(dx[..., 1:], dx[..., 1:])
     denominator = -b + jnp.sqrt(jnp.maximum(b * b - a * c, 0))
     leaves = denominator > 0
     return jnp.where(leaves, a / jnp.where(leaves, denominator, 1), jnp.inf)
@@ -256,9 +263,9 @@ def _orthant_pair(difference: Vector, product: Vector) -> tuple[Vector, Vector]:
 def _soc_pair(difference: Vector, product: Vector) -> tuple[Vector, Vector]:
     """Eigenvalue by eigenvalue: t + |z| and t - |z|."""
     head, tail = difference[..., :1], difference[..., 1:]
-    norm = jnp.linalg.norm(tail, axis=-1, keepdims=True)
-    pairs = _orthant_pair(jnp.concatenate([head + norm, head - norm], axis=-1), product[..., :1])
-    direction = tail / jnp.where(norm > 0, norm, 1)
+    size = norm(tail)[..., None]
+    pairs = _orthant_pair(jnp.concatenate([head + size, head - size], axis=-1), product[..., :1])
+    direction = tail / jnp.where(size > 0, size, 1)
 
     def point(eigenvalues: Vector) -> Vector:
         high, low = eigenvalues[..., :1], eigenvalues[..., 1:]
@@ -270,11 +277,9 @@ def _soc_pair(difference: Vector, product: Vector) -> tuple[Vector, Vector]:
 
 def _arrow(x: Float[Array, " n"]) -> Float[Array, "n n"]:
     """L(x) = [[x0, x1^T], [x1, x0 I]], so that L(x) y = x o y."""
-    n = len(x)
-    table = np.zeros((n, n, n))
-    table[range(n), range(n), 0] = 1
-    table[0, range(n), range(n)] = table[range(n), 0, range(n)] = 1
-    return jnp.sum(jnp.asarray(table, x.dtype) * x, axis=-1)
+    identity = jnp.eye(len(x), dtype=x.dtype)
+    first, tail = identity[0], x * (1 - identity[0])
+    return x[0] * identity + jnp.outer(first, tail) + jnp.outer(tail, first)
 
 
 def _arrow_inverse(x: Float[Array, " n"]) -> Float[Array, "n n"]:

@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from functools import lru_cache, partial
+from functools import lru_cache, partial, reduce
 from itertools import chain, compress
 from math import prod
 from typing import Any
@@ -187,11 +187,12 @@ def _one_kernel(function: Callable, *args: Any) -> Any:
         return arrays
 
     with loops_only():
-        jaxpr = jax.make_jaxpr(flat)(*leaves)
+        # As one call: what is put into the kernel below is then not traced again.
+        jaxpr = jax.make_jaxpr(jax.jit(flat))(*leaves)
     equations = list(_equations(jaxpr.jaxpr))
     if len(equations) > LARGEST_PROGRAM or not all(map(_is_small_loop, equations)):
         return function(*args)
-    read = _read(jaxpr.jaxpr)
+    read = sorted(_read(jaxpr.jaxpr))
     # What the compiler knows of an argument it writes into the kernel, which then reads it no more.
     opaque = jax.lax.optimization_barrier([leaves[k] for k in read])
     results, _ = jax.lax.optimization_barrier(_marked(partial(_guarded, jaxpr, read), *opaque))
@@ -211,11 +212,17 @@ def _taken_apart(tree: Any) -> tuple[list[Array], Callable[[Sequence[Array]], An
     return list(compress(leaves, flags)), whole
 
 
-def _read(jaxpr: Jaxpr) -> list[int]:
-    """Which arguments are."""
-    values = chain(jaxpr.outvars, *(equation.invars for equation in jaxpr.eqns))
+def _read(jaxpr: Jaxpr) -> set[int]:
+    """Which arguments are, here or in calls."""
+    values = chain(jaxpr.outvars, *map(_read_by, jaxpr.eqns))
     names = {value for value in values if isinstance(value, Var)}
-    return [k for k, v in enumerate(jaxpr.invars) if v in names]
+    return {k for k, v in enumerate(jaxpr.invars) if v in names}
+
+
+def _read_by(equation: JaxprEqn) -> list[Any]:
+    if equation.primitive.name != "jit":
+        return equation.invars
+    return [equation.invars[k] for k in _read(equation.params["jaxpr"].jaxpr)]
 
 
 def _guarded(jaxpr: ClosedJaxpr, read: list[int], *leaves: Array) -> tuple[list[Array], Array]:
@@ -228,8 +235,14 @@ def _guarded(jaxpr: ClosedJaxpr, read: list[int], *leaves: Array) -> tuple[list[
     kinds = [v.aval for v in jaxpr.jaxpr.invars]
     whole = [given[k] if k in given else jnp.zeros(v.shape, v.dtype) for k, v in enumerate(kinds)]
     results = [v for v in jaxpr_as_fun(jaxpr)(*whole) if v.size]
-    first = [jnp.ravel(v)[0].astype(float) for v in leaves if v.size]
-    return results, sum(first, jnp.zeros(()))
+    first = [_first(v).astype(float) for v in leaves if v.size]
+    return results, reduce(jax.lax.add, first, jnp.zeros(()))
+
+
+def _first(v: Array) -> Array:
+    """One entry, in the fewest operations."""
+    corner = jax.lax.slice(v, (0,) * v.ndim, (1,) * v.ndim) if v.ndim else v
+    return jax.lax.reshape(corner, ())
 
 
 def _marked(function: Callable, *args: Any) -> Any:

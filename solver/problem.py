@@ -26,7 +26,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from silico_py.solver.cones import ProductCone
-from silico_py.solver.dense import accumulate, outlined
+from silico_py.solver.dense import accumulate, dot, outlined
 from silico_py.solver.fusion import compact
 from silico_py.solver.levels import Links
 from silico_py.solver.vectors import CellConditions, CellVariables, Conditions, Variables
@@ -311,7 +311,7 @@ def excess(
     """
     products, common = [], mean_product(problem, w)
     for group, cell in zip(problem.groups, w.cells, strict=True):
-        own = jnp.sum(cell.slack * cell.dual, axis=-1) / max(group.cone.degree, 1)
+        own = dot(cell.slack, cell.dual) / max(group.cone.degree, 1)
         above = jnp.maximum(jnp.where(shared, common, own) - rho, 0)
         products.append(above[:, None] * group.cone.identity(rho.dtype))
     return like.of_products(products)
@@ -328,16 +328,15 @@ def boundary_step(problem: Problem, w: Variables, change: Variables) -> Float[Ar
     """Largest multiple of `change` that keeps slacks and duals in their cones."""
     lengths = [jnp.inf * jnp.ones(1, w.flat.dtype)]
     for group, pair, changes in zip(problem.groups, w.pairs, change.pairs, strict=True):
-        lengths.append(group.cone.step_length(pair, changes).reshape(-1))
+        lengths.append(group.cone.step_lengths(pair, changes).reshape(-1))
     return jnp.min(jnp.concatenate(lengths))
 
 
 def is_interior(problem: Problem, w: Variables) -> Bool[Array, ""]:
     """Whether all slacks and duals are strictly inside their cones."""
     margins = [
-        group.cone.margin(vector).reshape(-1)
+        group.cone.margins(pair).reshape(-1)
         for group, pair in zip(problem.groups, w.pairs, strict=True)
-        for vector in pair
     ]
     return jnp.all(jnp.concatenate([jnp.ones(1, bool), *(m > 0 for m in margins)]))
 

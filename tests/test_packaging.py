@@ -110,7 +110,10 @@ def test_imports_are_absolute_and_named_silico_py(room):
     ("room", "allowed"),
     [
         ("solver", ["silico_py.solver"]),
-        ("primitives", ["silico_py.primitives", "silico_py.solver.cones"]),
+        (
+            "primitives",
+            ["silico_py.primitives", "silico_py.solver.cones", "silico_py.solver.dense"],
+        ),
     ],
 )
 def test_layering(room, allowed):

@@ -137,7 +137,7 @@ def _compiled(function: Callable, optimize: bool, *args: object) -> Callable:
 
 def _violation(scene: Scene, state: State, relaxation: Array) -> Float[Array, ""]:
     """Largest (1 - alpha)+ over the pairs of a scene, from collision solves of their own."""
-    motions = motions_of(scene, state, checked_control(scene, state, None))
+    motions = motions_of(scene, state, jnp.asarray(checked_control(scene, state, None)))
     worst = jnp.zeros((), state.position.dtype)
 
     def alpha(c: Contact) -> Array:
