@@ -1,19 +1,31 @@
-"""Unit quaternions (w, x, y, z) and rotation matrices."""
+"""Unit quaternions (w, x, y, z) and rotation matrices.
+
+Inside a kernel products are written out (see `dense.total`). Outside of one they are sums over a
+table, whose reverse derivative is one product.
+"""
 
 from __future__ import annotations
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
-from silico_py.solver.dense import dot, outlined
+from silico_py.solver.dense import dot, in_kernel, outlined
 
 Quaternion = Float[Array, "*batch 4"]
 Vector3 = Float[Array, "*batch 3"]
+
+# [v]x_ij = SKEW_ijk v_k.
+SKEW = np.zeros((3, 3, 3))
+for a, b, c in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
+    SKEW[a, b, c], SKEW[b, a, c] = -1, 1
 
 
 @outlined
 def skew(v: Vector3) -> Float[Array, "*batch 3 3"]:
     """[v]x, so that [v]x u = v x u."""
+    if not in_kernel():
+        return jnp.sum(jnp.asarray(SKEW, v.dtype) * v[..., None, None, :], axis=-1)
     zero, minus = jnp.zeros_like(v[..., :1]), -v
     entries = [zero, minus[..., 2:], v[..., 1:], zero, minus[..., :2], v[..., :1], zero]
     return jnp.concatenate(entries, axis=-1).reshape(*v.shape, 3)
@@ -22,6 +34,8 @@ def skew(v: Vector3) -> Float[Array, "*batch 3 3"]:
 @outlined
 def cross(a: Vector3, b: Vector3) -> Vector3:
     """a x b."""
+    if not in_kernel():
+        return jnp.sum(skew(a) * b[..., None, :], axis=-1)
     return _moved(a, 1) * _moved(b, 2) - _moved(a, 2) * _moved(b, 1)
 
 

@@ -104,11 +104,12 @@ def dot(a: Array, b: Array, axis: int = -1) -> Array:
 def total(x: Array, axis: int = -1) -> Array:
     """Sum over an axis.
 
-    A few terms are written out: XLA makes a function of every sum, and on the CPU each of these
-    costs 0.4 us at every call of a program, whether it runs or not.
+    A few terms are written out inside a kernel: XLA makes a function of every sum, and on the CPU
+    each of these costs 0.4 us at every call of a program, whether it runs or not. Outside of one
+    that would make reverse derivatives slower.
     """
     terms = x.shape[axis]
-    if not 0 < terms <= UNROLLED:
+    if not in_kernel() or not 0 < terms <= UNROLLED:
         return jnp.sum(x, axis=axis)
     return reduce(jax.lax.add, [jax.lax.index_in_dim(x, k, axis, False) for k in range(terms)])
 
