@@ -195,7 +195,8 @@ def _one_kernel(function: Callable, *args: Any) -> Any:
     read = sorted(_read(jaxpr.jaxpr))
     # What the compiler knows of an argument it writes into the kernel, which then reads it no more.
     opaque = jax.lax.optimization_barrier([leaves[k] for k in read])
-    results, _ = jax.lax.optimization_barrier(_marked(partial(_guarded, jaxpr, read), *opaque))
+    kernel = partial(_guarded, jaxpr, read)
+    results, _ = jax.lax.optimization_barrier(_marked(kernel, _name(function), *opaque))
     found = iter(results)
     out = [next(found) if v.size else jnp.zeros(v.shape, v.dtype) for v in jaxpr.out_avals]
     return whole_result[0](out)
@@ -245,11 +246,18 @@ def _first(v: Array) -> Array:
     return jax.lax.reshape(corner, ())
 
 
-def _marked(function: Callable, *args: Any) -> Any:
+def _name(function: Callable) -> str:
+    return _name(function.func) if isinstance(function, partial) else function.__name__
+
+
+def _marked(function: Callable, name: str, *args: Any) -> Any:
+    """`function` as a kernel; programs call it by this name."""
+
     def unmarked(*args: Any) -> Any:
         with set_xla_metadata(**dict.fromkeys(ONE_KERNEL)):
             return function(*args)
 
+    unmarked.__name__ = f"{name}_kernel"
     with set_xla_metadata(**ONE_KERNEL):
         return jax.jit(unmarked)(*args)
 
@@ -262,7 +270,7 @@ def _supported() -> bool:
         return jax.lax.while_loop(lambda v: jnp.sum(v) < 1, lambda v: v[::-1] + 1, x)
 
     try:
-        jax.jit(lambda x: _marked(example, x)).lower(jnp.zeros(3)).compile()
+        jax.jit(lambda x: _marked(example, "example", x)).lower(jnp.zeros(3)).compile()
     except jax.errors.JaxRuntimeError:
         return False
     return True

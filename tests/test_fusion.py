@@ -1,13 +1,16 @@
 """One kernel or many: the same numbers, derivatives and batches."""
 
+import contextlib
 import dataclasses
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.spatial.transform import Rotation
 
 import silico_py as sp
+from silico_py import rotation
 from silico_py.one_step import begin
 from silico_py.solver import Options, dense, search
 from silico_py.solver.fusion import ONE_KERNEL, compact, fused, loops_only, one_by_one
@@ -192,6 +195,53 @@ def test_products_and_factors_inside_a_kernel(m):
         square = rng.normal(size=(m, m)) * 10.0 ** rng.uniform(-6, 6, size=(m, 1))
         found = dense.solve(dense.factorize(jnp.asarray(square)), jnp.eye(m))
     np.testing.assert_allclose(found @ square, np.eye(m), atol=1e-8)
+
+
+@pytest.mark.parametrize("terms", [0, 1, 3, 4, 5, 9])
+def test_sums_inside_a_kernel(terms):
+    rng = np.random.default_rng(terms)
+    a, b = rng.normal(size=(2, 3, terms, 2)), rng.normal(size=(terms, 1))
+    with loops_only():
+        found = dense.dot(jnp.asarray(a), b, axis=-2)
+        size = dense.norm(jnp.asarray(b[:, 0]))
+    np.testing.assert_allclose(found, (a * b).sum(axis=-2), rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(size, np.linalg.norm(b), rtol=1e-12)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_rotations_are_those_of_scipy(inside):
+    """Written out inside a kernel, sums over a table outside."""
+    rng = np.random.default_rng(0)
+    p, q = (v / np.linalg.norm(v, axis=1)[:, None] for v in rng.normal(size=(2, 5, 4)))
+    a, b = rng.normal(size=(2, 5, 3))
+    first, second = (Rotation.from_quat(v, scalar_first=True) for v in (p, q))
+    with loops_only() if inside else contextlib.nullcontext():
+        product, matrix = rotation.multiply(p, q), rotation.matrix(p)
+        crossed, turned = rotation.cross(a, b), rotation.skew(a) @ b[..., None]
+        doubled = rotation.matrix(2 * p)
+    sign = np.sign(np.sum(product * (first * second).as_quat(scalar_first=True), axis=1))
+    expected = sign[:, None] * (first * second).as_quat(scalar_first=True)
+    np.testing.assert_allclose(product, expected, atol=1e-14)
+    np.testing.assert_allclose(matrix, first.as_matrix(), atol=1e-14)
+    np.testing.assert_allclose(doubled, 4 * first.as_matrix(), atol=1e-14)
+    np.testing.assert_allclose(crossed, np.cross(a, b), atol=1e-14)
+    np.testing.assert_allclose(turned[..., 0], np.cross(a, b), atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("make", "names"),
+    [
+        (sp.scenes.drop, ["search", "derivative"]),
+        (sp.scenes.collision, ["search", "derivative"]),
+        (sp.scenes.peg_in_hole, ["measure", "accept", "derivative"]),
+    ],
+)
+def test_what_is_a_kernel_in_ready_scenes(make, names):
+    """A kernel that grows too large runs many times slower, and nothing else tells."""
+    scene, state = make()
+    lowered = jax.jit(lambda at: sp.linearize(scene, at, with_step=True)).lower(state)
+    text = lowered.as_text()
+    assert [name for name in names if f"@{name}_kernel" in text] == names
 
 
 def test_accumulate_is_a_scatter():
