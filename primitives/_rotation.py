@@ -35,7 +35,7 @@ def skew(v: Vector3) -> Float[Array, "*batch 3 3"]:
 def cross(a: Vector3, b: Vector3) -> Vector3:
     """a x b."""
     if not in_kernel():
-        return jnp.sum(skew(a) * b[..., None, :], axis=-1)
+        return dot(skew(a), b[..., None, :])
     return _moved(a, 1) * _moved(b, 2) - _moved(a, 2) * _moved(b, 1)
 
 

@@ -24,7 +24,7 @@ from silico_py.primitives._base import (
 )
 from silico_py.primitives._mesh import hull_mesh
 from silico_py.solver.cones import ProductCone
-from silico_py.solver.dense import dot
+from silico_py.solver.dense import norm
 
 
 @primitive
@@ -79,4 +79,4 @@ class Box(ConvexShape):
     @property
     def bounding_radius(self) -> Scalar:
         """Distance of a corner from the centre [m]."""
-        return jnp.sqrt(dot(self.half_extents, self.half_extents))
+        return norm(self.half_extents)

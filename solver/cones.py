@@ -107,7 +107,7 @@ class ProductCone:
 
     def margins(self, x: Vector) -> Vector:
         """The entries of each orthant, the smallest eigenvalue of each second-order cone."""
-        return self._each(lambda v: v, _soc_margin, x)
+        return self._blockwise(lambda v: v, _soc_margin, x)
 
     def step_length(self, x: Vector, dx: Vector) -> Scalar:
         """Largest t with x + t dx in the cone (infinite if the ray never leaves it)."""
@@ -115,17 +115,7 @@ class ProductCone:
 
     def step_lengths(self, x: Vector, dx: Vector) -> Vector:
         """The same of each entry of an orthant, and of each second-order cone."""
-        return self._each(_orthant_steps, _soc_step, x, dx)
-
-    def _each(self, orthant: Callable, second_order: Callable, *x: Vector) -> Vector:
-        """One number for each entry of an orthant, and for each second-order cone."""
-        parts = [
-            orthant(*(v[..., part] for v in x))
-            if kind == ORTHANT
-            else second_order(*(v[..., part] for v in x))[..., None]
-            for kind, part in self.slices()
-        ]
-        return jnp.concatenate(parts, axis=-1)
+        return self._blockwise(_orthant_steps, _soc_step, x, dx)
 
     def central_pair(self, difference: Vector, product: Vector) -> tuple[Vector, Vector]:
         """The interior points s and z with s - z = difference and this s o z.
@@ -234,22 +224,22 @@ def _reflected(x: Vector) -> Vector:
     return x * jnp.asarray(sign, x.dtype)
 
 
-def _soc_margin(x: Vector) -> Scalar:
-    return x[..., 0] - norm(x[..., 1:])
+def _soc_margin(x: Vector) -> Float[Array, "*batch 1"]:
+    return (x[..., 0] - norm(x[..., 1:]))[..., None]
 
 
 def _orthant_steps(x: Vector, dx: Vector) -> Vector:
     return jnp.where(dx < 0, -x / jnp.where(dx < 0, dx, -1), jnp.inf)
 
 
-def _soc_step(x: Vector, dx: Vector) -> Scalar:
+def _soc_step(x: Vector, dx: Vector) -> Float[Array, "*batch 1"]:
     """Smallest positive root of det(x + t dx) = a + 2 b t + c t^2, without cancellation."""
     a = _soc_determinant(x)
     b = x[..., 0] * dx[..., 0] - dot(x[..., 1:], dx[..., 1:])
     c = dx[..., 0] ** 2 - dot(dx[..., 1:], dx[..., 1:])
     denominator = -b + jnp.sqrt(jnp.maximum(b * b - a * c, 0))
     leaves = denominator > 0
-    return jnp.where(leaves, a / jnp.where(leaves, denominator, 1), jnp.inf)
+    return jnp.where(leaves, a / jnp.where(leaves, denominator, 1), jnp.inf)[..., None]
 
 
 def _orthant_pair(difference: Vector, product: Vector) -> tuple[Vector, Vector]:
