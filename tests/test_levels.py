@@ -1,5 +1,7 @@
 """Factorisation along the levels of a graph, against dense solves."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -67,15 +69,15 @@ def system(pairs, n=15, seed=0):
 def solved(nodes, own, added, rhs, transposed=False, late=False):
     """By levels; with `late` the nodes of each cell are known to the compiled program alone."""
 
-    def run(chosen):
+    def run(chosen, own, added, rhs):
         links = [levels.Links(c, n) for c, n in zip(chosen, nodes, strict=True)]
-        factor = condensed.factorize(links, jnp.asarray(own), [jnp.asarray(a) for a in added])
-        solve = condensed.solve
+        factor, solve = condensed.factorize(links, own, added), condensed.solve
         if transposed:
             solve, factor = condensed.solve_transposed, condensed.transposed(factor)
-        return solve(links, factor, jnp.asarray(rhs[0]), list(map(jnp.asarray, rhs[1])))
+        return solve(links, factor, *rhs)
 
-    y, local = jax.jit(run)(nodes) if late else run(nodes)
+    call = partial(jax.jit(run), nodes) if late else jax.jit(partial(run, nodes))
+    y, local = call(own, added, rhs)
     return np.concatenate([np.asarray(v).reshape(-1, COLUMNS) for v in (y, *local)])
 
 

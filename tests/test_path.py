@@ -17,6 +17,7 @@ from silico_py.solver import (
     stages,
 )
 from silico_py.solver import path as paths
+from silico_py.solver.iterate import moved
 from silico_py.solver.problem import conditions
 
 RHO = 1e-8
@@ -42,16 +43,20 @@ def test_the_share_rises_between_two_folds_and_ends_at_zero():
     cell = CellVariables(jnp.zeros((1, 0)), jnp.full((1, 1), 1e-3), jnp.full((1, 1), 12.0))
     w = Variables.of(jnp.array([[2.0]]), (cell,))
     path = paths.begin(problem, w, conditions(problem, w), jnp.asarray(False), rho)
-    places = [(2.0, 1.0)]
-    while float(path.share) > 0:
+
+    @jax.jit
+    def onwards(w, path):
         c = conditions(problem, w)
         back = jax.tree.map(jnp.negative, paths.missing(problem, c, path, rho))
         factor = kkt.factorize(problem, w, jnp.zeros(()))
         found = kkt.directions(problem, factor, 1e-6, back, path.anchor)
         step = paths.predict(problem, w, path, *found)
-        fraction = jnp.asarray(min(1.0, 0.2 / float(step.length)))  # short: to see the turns
-        w = jax.tree.map(lambda v, d, f=fraction: v + f * d, w, step.change)
-        path = paths.shortened(path, step, fraction)
+        fraction = jnp.minimum(1.0, 0.2 / step.length)  # short: to see the turns
+        return moved(w, step.change, fraction), paths.shortened(path, step, fraction)
+
+    places = [(2.0, 1.0)]
+    while float(path.share) > 0:
+        w, path = onwards(w, path)
         places.append((float(w.y[0, 0]), float(path.share)))
         assert len(places) < 200
     y, share = np.array(places).T
