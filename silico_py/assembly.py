@@ -107,7 +107,7 @@ def assemble(
                 nodes=batch.touched,
                 function=formulation.rows,
                 data=contacts,
-                split=cone.dim - friction.CONE.dim,
+                split=friction.first_row(cone),
                 jacobian=formulation.jacobian,
                 ease=ease,
                 prepare=formulation.prepare,

@@ -15,6 +15,11 @@ CONE = ProductCone.second_order(4)
 LIMIT_FLOOR = 1e-2
 
 
+def first_row(cone: ProductCone) -> int:
+    """Where friction begins in the cone of a contact, of which it is the last part."""
+    return cone.dim - CONE.dim
+
+
 def limit(
     friction: Float[Array, ""],
     gamma: Float[Array, ""],

@@ -61,7 +61,7 @@ def save_html(scene: Scene, trajectory: Trajectory, path: Path | str) -> Path:
         The path.
 
     Raises:
-        ValueError: as `Replay.of`.
+        ValueError: for what is no trajectory of one run of this scene, or has no finite pose.
     """
     return show(scene, trajectory, title=Path(path).stem).save(path)
 
@@ -76,7 +76,7 @@ def show(scene: Scene, trajectory: Trajectory, height: int = 480, title: str = "
         title: of the page.
 
     Raises:
-        ValueError: as `Replay.of`.
+        ValueError: for what is no trajectory of one run of this scene, or has no finite pose.
     """
     parts = {
         "TITLE": html.escape(title),

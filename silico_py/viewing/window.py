@@ -45,7 +45,7 @@ def view(
 
     Raises:
         ImportError: without viser.
-        ValueError: as `Replay.of`.
+        ValueError: for what is no trajectory of one run of this scene, or has no finite pose.
     """
     viewer = Viewer(Replay.of(scene, trajectory), host, port)
     interactive = hasattr(sys, "ps1") or bool(sys.flags.interactive)
