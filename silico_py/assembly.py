@@ -107,7 +107,7 @@ def assemble(
                 nodes=batch.touched,
                 function=formulation.rows,
                 data=contacts,
-                split=friction.first_row(cone),
+                split=friction.first_row(cone.dim),
                 jacobian=formulation.jacobian,
                 ease=ease,
                 prepare=formulation.prepare,

@@ -93,7 +93,7 @@ def contact_jacobian(
     y: Array, x: Array, z: Array, prepared: tuple[Contact, Located], easing: Float[Array, ""]
 ) -> CellJacobian:
     """Derivative of `contact_rows`."""
-    split = friction.first_row(CONE)
+    split = friction.first_row(CONE.dim)
     return forward_jacobian(partial(contact_rows, easing=easing), split, y, x, z, prepared)
 
 

@@ -15,9 +15,9 @@ CONE = ProductCone.second_order(4)
 LIMIT_FLOOR = 1e-2
 
 
-def first_row(cone: ProductCone) -> int:
-    """Where friction begins in the cone of a contact, of which it is the last part."""
-    return cone.dim - CONE.dim
+def first_row(rows: int) -> int:
+    """Where friction begins among so many slack rows of a contact, of which it is the last part."""
+    return rows - CONE.dim
 
 
 def limit(

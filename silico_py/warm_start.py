@@ -119,7 +119,8 @@ def _with_slip(
     """With the slacks of friction taken to m/s, or back: their unit changes with the speed."""
     cells = []
     for cell, batch in zip(w.cells, batches, strict=True):
-        rest, slip = jnp.split(cell.slack, [cell.slack.shape[-1] - friction.CONE.dim], axis=-1)
+        cut = friction.first_row(cell.slack.shape[-1])
+        rest, slip = jnp.split(cell.slack, [cut], axis=-1)
         slip = scaled(slip, batch.contacts.sliding[:, None])
         cells.append(cell._replace(slack=jnp.concatenate([rest, slip], axis=-1)))
     return Variables.of(w.y, tuple(cells))
