@@ -47,14 +47,14 @@ class SolverOptions:
     Raises:
         ValueError: for a value out of range.
 
-    The relaxations and `collision_warm_start` are leaves of a pytree: changing them does not
-    compile again.
+    The relaxations, `max_iterations`, `polish` and `collision_warm_start` are leaves of a pytree:
+    changing them does not compile again.
     """
 
     relaxation: float | Array = 1e-6
     gradient_relaxation: float | Array | None = None
-    max_iterations: int = static(2000)
-    polish: int = static(3)
+    max_iterations: int | Array = 2000
+    polish: int | Array = 3
     warm_start: bool = static(True)
     method: str = static("single-level")
     max_contacts: int | tuple[int, int] | None = static()
@@ -67,12 +67,10 @@ class SolverOptions:
             optional = name == "gradient_relaxation" and value is None
             if not (optional or _traced(value) or _is_positive(value)):
                 raise ValueError(f"{name}: must be a positive number, got {value!r}")
-        if not _is_count(self.max_iterations) or self.max_iterations < 1:
-            raise ValueError(
-                f"max_iterations: must be an int, at least 1, got {self.max_iterations!r}"
-            )
-        if not _is_count(self.polish) or self.polish < 0:
-            raise ValueError(f"polish: must be an int, not negative, got {self.polish!r}")
+        for name, least in (("max_iterations", 1), ("polish", 0)):
+            value = getattr(self, name)
+            if not (_traced(value) or (_is_count(value) and value >= least)):
+                raise ValueError(f"{name}: must be an int, at least {least}, got {value!r}")
         if not isinstance(self.warm_start, (bool, np.bool_)):
             raise ValueError(f"warm_start: must be True or False, got {self.warm_start!r}")
         limits = self.contact_limits

@@ -49,8 +49,8 @@ class Options(NamedTuple):
 
     relaxation: Float[Array, ""]
     tolerance: Float[Array, ""]
-    max_iterations: int
-    polish: int = 0
+    max_iterations: int | Int[Array, ""]
+    polish: int | Int[Array, ""] = 0
     accept: bool = False
 
     def softer(self, share: Float[Array, ""]) -> Options:

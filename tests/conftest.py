@@ -7,6 +7,7 @@ from pathlib import Path
 import jax
 
 jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_traceback_in_locations_limit", 0)  # compilers copy what nobody reads
 # A test compiles far more than it runs: what makes programs fast is left out, with half of
 # the time to compile them. tests/test_fusion.py is about the kernels.
 os.environ.setdefault("SILICO_PY_ONE_KERNEL", "0")

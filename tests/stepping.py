@@ -9,12 +9,6 @@ from silico_py.one_step import begin
 from silico_py.simulate import checked_control
 
 
-@jax.jit
-def compiled_step(scene, state, relaxation):
-    """Compiled once for each structure of scene; parameters and relaxation are arguments."""
-    return sp.step(scene, state, None, sp.SolverOptions(relaxation=relaxation))
-
-
 def assembled(scene, state, relaxation, control=None):
     """The problem of a step and its start, by one program instead of hundreds."""
     kept = []
@@ -30,63 +24,49 @@ def assembled(scene, state, relaxation, control=None):
     return kept[0].with_data(data), start
 
 
-PART = 10  # steps
-
-
 @jax.jit
-def _unknown(scene, state, options):
+def nothing_known(scene, state, options):
+    """What stands for the guess of a step before, compiled too."""
     return sp.no_guess(scene, state, options)
 
 
-@jax.jit
-def _part(scene, state, options, guess):
-    return sp.rollout(scene, state, PART, options, guess, with_guess=True)
-
-
-def rolled(scene, state, steps, **options):
-    """A rollout in parts, so that it is compiled once for each structure of scene; all converge."""
+def stepped(scene, state, control=None, guess=None, **options):
+    """A step, compiled once for each structure of scene: with a guess, though it be none."""
     options = sp.SolverOptions(**options)
-    guess, parts = _unknown(scene, state, options), []
-    for _ in range(-(-steps // PART)):
-        part, guess = _part(scene, state, options, guess)
-        state = jax.tree.map(lambda v: v[-1], part.state)
-        parts.append(part)
-    whole = jax.tree.map(lambda *v: np.concatenate(v)[:steps], *parts)
+    guess = nothing_known(scene, state, options) if guess is None else guess
+    return sp.step(scene, state, control, options, guess)
+
+
+def rolled(scene, state, steps, warm=True, **options):
+    """A rollout by such steps, all of which converge, as numpy arrays."""
+    guess, history = None, []
+    for _ in range(steps):
+        state, info = stepped(scene, state, None, guess, **options)
+        guess = info.guess if warm else None
+        history.append(sp.Trajectory(state, info._replace(guess=None)))
+    whole = stacked(history)
     assert whole.info.converged.all(), np.flatnonzero(~whole.info.converged)
     return whole
 
 
 def rolled_each(scene, states, steps, **options):
     """The same of several states."""
-    members = [jax.tree.map(lambda v, k=k: v[k], states) for k in range(len(states.position))]
-    trajectories = [rolled(scene, member, steps, **options) for member in members]
-    return jax.tree.map(lambda *v: np.stack(v), *trajectories)
+    return stacked([rolled(scene, member, steps, **options) for member in members_of(states)])
 
 
-@jax.jit
-def _step_each(scene, states, options):
-    return jax.lax.map(lambda state: sp.step(scene, state, None, options), states)
+def stepped_each(scene, states, **options):
+    """A step of several states."""
+    return stacked([stepped(scene, member, **options) for member in members_of(states)])
 
 
-def step_each(scene, states, **options):
-    """A step of several states, compiled once for each structure of scene."""
-    return _step_each(scene, states, sp.SolverOptions(**options))
+def members_of(states):
+    """The states of a batch."""
+    return [jax.tree.map(lambda v, k=k: v[k], states) for k in range(len(states.position))]
 
 
-def simulate(scene, state, steps, relaxation=1e-6):
-    """States and infos after each step, stacked over time as numpy arrays."""
-    history = []
-    for _ in range(steps):
-        state, info = compiled_step(scene, state, relaxation)
-        history.append(sp.Trajectory(state, info))
-    return jax.tree.map(lambda *rows: np.stack([np.asarray(row) for row in rows]), *history)
-
-
-def simulate_converged(scene, state, steps, relaxation=1e-6):
-    """Like `simulate`, every step must have converged."""
-    trajectory = simulate(scene, state, steps, relaxation)
-    assert trajectory.info.converged.all(), np.flatnonzero(~trajectory.info.converged)
-    return trajectory
+def stacked(parts):
+    """Pytrees as one, of numpy arrays with a leading axis."""
+    return jax.tree.map(lambda *v: np.stack(v), *parts)
 
 
 def turned(rng, *shape):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from shapes import CONVEX, SHAPES, SOLIDS
-from stepping import assembled
+from stepping import assembled, nothing_known
 
 import silico_py as sp
 from silico_py import broad_phase, rotation
@@ -43,7 +43,7 @@ def options(most, relaxation=RHO):
 def stepped(scene, state, most, relaxation=RHO, guess=None):
     """With a guess, though it be none: one program for all."""
     how = options(most, relaxation)
-    return sp.step(scene, state, None, how, guess or sp.no_guess(scene, state, how))
+    return sp.step(scene, state, None, how, guess or nothing_known(scene, state, how))
 
 
 def flat(state):

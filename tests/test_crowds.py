@@ -1,16 +1,13 @@
 """Bodies that have nothing to do with each other: they cost the iterations of one alone."""
 
-import dataclasses
-
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from stepping import rolled
 
 import silico_py as sp
 
 STEPS = 40
-COLD = sp.SolverOptions(relaxation=1e-6, warm_start=False, polish=0)
 
 
 def balls(count):
@@ -26,21 +23,17 @@ def balls(count):
 
 @pytest.fixture(scope="module")
 def alone():
-    return run(1, COLD)
+    return rolled(*balls(1), STEPS, warm=False, polish=0)
 
 
 @pytest.fixture(scope="module")
 def cold():
-    return run(6, COLD)
+    return rolled(*balls(6), STEPS, warm=False, polish=0)
 
 
 @pytest.fixture(scope="module")
 def warm():
-    return run(6, dataclasses.replace(COLD, warm_start=True))
-
-
-def run(count, options):
-    return jax.jit(lambda scene, state: sp.rollout(scene, state, STEPS, options))(*balls(count))
+    return rolled(*balls(6), STEPS, polish=0)
 
 
 def test_a_body_moves_as_if_alone(alone, cold):

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from stepping import assembled, compiled_step, simulate_converged
+from stepping import assembled, members_of, rolled, stacked, stepped
 
 import silico_py as sp
 from silico_py.contact_jacobian import SINGLE_LEVEL
@@ -20,27 +20,25 @@ H = {1e-3: 1e-5, 1e-6: 1e-6}
 LIMITS = {1e-3: 1e-5, 1e-6: 1e-4}  # largest relative error of a column
 
 
-@jax.jit
 def derivative(scene, state, rho):
     return sp.linearize(scene, state, smoothing=rho)
 
 
-@jax.jit
-def moved(scene, state, changes, rho):
-    """Next states after each change of state and control."""
-
-    def one(change):
-        options = sp.SolverOptions(relaxation=rho)
-        return sp.step(scene, perturb(state, change[:, :12]), change[:, 12:], options)[0]
-
-    return jax.vmap(one)(changes)
+moved = jax.jit(jax.vmap(perturb, in_axes=(None, 0)))
 
 
 def differenced(scene, state, rho):
     """Central differences of the step: A and B."""
     n = len(scene.bodies)
     changes = H[rho] * np.eye(18 * n).reshape(18 * n, n, 18)
-    ends = moved(scene, state, np.concatenate([changes, -changes, 0 * changes[:1]]), rho)
+    changes = np.concatenate([changes, -changes, 0 * changes[:1]])
+    starts = members_of(moved(state, changes[..., :12]))
+    ends = stacked(
+        [
+            stepped(scene, start, control, relaxation=rho)[0]
+            for start, control in zip(starts, changes[..., 12:], strict=True)
+        ]
+    )
     base = jax.tree.map(lambda v: v[-1], ends)
     ends = jax.vmap(lambda end: difference(end, base).ravel())(ends)
     slopes = (ends[: 18 * n] - ends[18 * n : -1]) / (2 * H[rho])
@@ -54,7 +52,7 @@ def worst_column(found, expected):
 
 
 def states_of(scene, state, steps):
-    trajectory = simulate_converged(scene, state, steps)
+    trajectory = rolled(scene, state, steps)
     return lambda k: jax.tree.map(lambda v: jnp.asarray(v[k]), trajectory.state)
 
 
@@ -155,17 +153,17 @@ def outcome(theta, state, rho):
 
 @pytest.fixture(scope="module")
 def by_parameters():
-    run = jax.jit(jax.vmap(outcome, in_axes=(0, None, None)))
-    return run, jax.jit(jax.jacfwd(outcome)), jax.jit(jax.jacrev(outcome))
+    return jax.jit(jax.jacfwd(outcome)), jax.jit(jax.jacrev(outcome))
 
 
 @pytest.mark.parametrize("rho", LIMITS)
 def test_derivatives_by_parameters_in_both_modes(drop, by_parameters, rho):
     state = drop[1](60)
-    run, forward, reverse = by_parameters
+    forward, reverse = by_parameters
     h = 1e-4 * jnp.diag(THETA)  # with less the error is that of the differences: it grows as 1 / h
-    ends = run(jnp.concatenate([THETA + h, THETA - h]), state, rho)
-    expected = np.asarray(ends[: len(h)] - ends[len(h) :]).T / (2e-4 * np.asarray(THETA))
+    changed = map(with_parameters, jnp.concatenate([THETA + h, THETA - h]))
+    ends = np.stack([flat(stepped(scene, state, relaxation=rho)[0]) for scene in changed])
+    expected = (ends[: len(h)] - ends[len(h) :]).T / (2e-4 * np.asarray(THETA))
     found = forward(THETA, state, rho)
     assert worst_column(found, expected) < LIMITS[rho]
     back = reverse(THETA, state, rho)
@@ -263,7 +261,7 @@ def test_gradient_relaxation_is_the_derivative_at_that_relaxation(drop):
 
     mixed = lambda v: velocity(v, relaxation=1e-6, gradient_relaxation=1e-3)  # noqa: E731
     value, slope = jax.jit(lambda v: (mixed(v), jax.jacfwd(mixed)(v)))(base.velocity)
-    tight = compiled_step(scene, base, 1e-6)[0].velocity
+    tight = stepped(scene, base, relaxation=1e-6)[0].velocity
     np.testing.assert_allclose(value, tight, atol=1e-12)
     smooth = derivative(scene, base, 1e-3)[0][6:9, 6:9]
     np.testing.assert_allclose(slope[0, :, 0], smooth, rtol=0, atol=1e-8)

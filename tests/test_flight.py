@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from stepping import step_each, turned
+from stepping import stepped_each, turned
 
 import silico_py as sp
 from silico_py.assembly import contact_batches
@@ -50,7 +50,7 @@ def test_first_steps_of_a_disc_that_flies_beside_a_box_at_rest():
         thrown(4),
         resting,
     )
-    _, info = step_each(scene, states, relaxation=1e-3, polish=0)
+    _, info = stepped_each(scene, states, relaxation=1e-3, polish=0)
     assert info.converged.all()
     assert (info.iterations > 30).mean() < 0.2  # half of them before such pairs were known
 
@@ -59,7 +59,7 @@ def test_first_steps_of_a_disc_that_flies_beside_a_box_at_rest():
 def test_first_steps_of_flat_bodies_in_flight(name):
     scene = above_floor(TIMESTEP, 0.5, body=FLAT[name])
     states = thrown(3)
-    after, info = step_each(scene, states, relaxation=RHO, polish=0)
+    after, info = stepped_each(scene, states, relaxation=RHO, polish=0)
     assert info.converged.all()
     assert info.iterations.max() <= 30
     free = states.velocity + TIMESTEP * jnp.array([0, 0, -9.81])
@@ -124,7 +124,7 @@ def test_what_comes_from_afar_overlaps_no_more_than_the_rest(shape):
     speed[..., 2] = -20 * size / scene.timestep
     states = sp.State(*map(jnp.array, (place, turn, speed, rng.normal(size=(count, 1, 3)))))
 
-    after, info = step_each(scene, states, relaxation=RHO, polish=0)
+    after, info = stepped_each(scene, states, relaxation=RHO, polish=0)
     assert info.converged.all()
     ground = jnp.zeros(3), jnp.array([1.0, 0, 0, 0])
     poses = zip(after.position[:, 0], after.orientation[:, 0], strict=True)

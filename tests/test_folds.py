@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from stepping import stepped, stepped_each
 
 import silico_py as sp
 from silico_py import reference
@@ -45,8 +45,7 @@ def info_of(shape, rows, relaxation, **limits):
     position, orientation, velocity, spin = np.split(rows[:, None], [3, 7, 10], axis=-1)
     orientation /= np.linalg.norm(orientation, axis=-1, keepdims=True)
     states = sp.State(*map(jnp.asarray, (position, orientation, velocity, spin)))
-    options = sp.SolverOptions(relaxation=relaxation, **limits)
-    return jax.jit(jax.vmap(lambda s: sp.step(scene, s, options=options)[1]))(states)
+    return stepped_each(scene, states, relaxation=relaxation, **limits)[1]
 
 
 @pytest.mark.parametrize("shape", HARD)
@@ -82,8 +81,7 @@ def test_faces_that_share_a_load_slide_at_tight_relaxations(relaxation):
         velocity=[[-0.451, 0.0513, 0]],
         angular_velocity=[[0, 0, 0.1927]],
     )
-    options = sp.SolverOptions(relaxation=relaxation, max_iterations=20)
-    _, info = jax.jit(sp.step)(scene, state, options=options)
+    _, info = stepped(scene, state, relaxation=relaxation, max_iterations=20)
     assert info.converged, info.iterations
     weight = 9.81 * float(scene.bodies[0].mass)
     force = np.sum(info.contacts.force, axis=0)
@@ -96,11 +94,9 @@ def test_towers_whose_blocks_move_apart():
     """Many folds in a row: of easing and shorter steps alone three take 89 to 291 iterations."""
     scene, state = sp.scenes.stack(4, timestep=1 / 50)
     velocity = jnp.asarray(np.random.default_rng(0).uniform(-1, 1, (16, 4, 3)))
-    options = sp.SolverOptions(relaxation=1e-6, max_iterations=80)
-    info = jax.vmap(lambda v: sp.step(scene, replace(state, velocity=v), options=options)[1])(
-        velocity
-    )
-    assert info.converged.all(), info.iterations
+    for moving in velocity:
+        _, info = stepped(scene, replace(state, velocity=moving), max_iterations=80)
+        assert info.converged, info.iterations
 
 
 @pytest.mark.parametrize("relaxation", [1e-6, 1e-9])
@@ -110,7 +106,7 @@ def test_blocks_at_rest_that_are_struck_at_once(relaxation):
     velocity = np.random.default_rng(4).uniform(-1, 1, (12, 4, 3))[9]
     options = sp.SolverOptions(relaxation=relaxation)
     struck = replace(state, velocity=jnp.asarray(velocity))
-    following, info = jax.jit(sp.step)(scene, struck, None, options)
+    following, info = stepped(scene, struck, relaxation=relaxation)
     assert info.converged, info.iterations
     report = reference.check_step(scene, struck, None, following, info, options)
     assert report.ok, report.failed
@@ -128,9 +124,9 @@ def test_a_step_longer_than_many_bodies(frequency):
         velocity=[[0.1, -0.2, 0.1], [0, 0, 0]],
         angular_velocity=[[2, 1, -3], [0, 0, 0]],
     )
-    step, options = jax.jit(sp.step), sp.SolverOptions(relaxation=1e-6)
+    options = sp.SolverOptions(relaxation=1e-6)
     for _ in range(4):
-        following, info = step(scene, state, None, options)
+        following, info = stepped(scene, state)
         assert info.converged, info.iterations
         report = reference.check_step(scene, state, None, following, info, options)
         assert report.ok, report.failed

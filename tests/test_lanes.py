@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from stepping import members_of, rolled
 
 import silico_py as sp
 from silico_py.solver import lanes
@@ -108,16 +109,13 @@ def test_a_batch_of_steps_in_few_lanes_is_that_of_its_members(monkeypatch, at_on
         velocity=jnp.asarray(speed[:, None, None] * rng.normal(size=shape)),
         angular_velocity=jnp.asarray(spin[:, None, None] * rng.normal(size=shape)),
     )
-    options = sp.SolverOptions(max_iterations=150)  # of its own: compiled here
-
-    def run(starts):
-        return jax.vmap(lambda s: sp.rollout(scene, s, 3, options))(starts)
-
+    # A name of its own: compiled here.
+    here = dataclasses.replace(scene, bodies=[dataclasses.replace(box, name="here")])
     monkeypatch.setattr(lanes, "IN_FLIGHT", 1000)
-    trajectory = run(starts)
+    trajectory = jax.vmap(lambda s: sp.rollout(here, s, 3))(starts)
     monkeypatch.undo()
     monkeypatch.setenv("SILICO_PY_ONE_KERNEL", "0")
-    alone = [sp.rollout(scene, jax.tree.map(lambda v, k=k: v[k], starts), 3) for k in range(9)]
+    alone = [rolled(scene, member, 3) for member in members_of(starts)]
     assert trajectory.info.converged.all()
     for k, expected in enumerate(alone):
         np.testing.assert_array_equal(trajectory.info.iterations[k], expected.info.iterations)

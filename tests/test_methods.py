@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from rich.console import Console
+from stepping import rolled, stepped_each
 
 import silico_py as sp
 from silico_py.collision import WARM_RELAXATION, locate, optimum, solve_collision
@@ -55,8 +56,7 @@ def test_both_methods_have_the_same_solutions(ellipsoids, bilevel):
     scene, states = ellipsoids
     nothing = np.zeros((6, 1, 12))
     inner, other, _ = bilevel(states, nothing, nothing)
-    options = sp.SolverOptions(relaxation=RHO)
-    single, info = jax.jit(jax.vmap(lambda s: sp.step(scene, s, options=options)))(states)
+    single, info = stepped_each(scene, states, relaxation=RHO)
     assert info.converged.all() and other.converged.all()
     assert (np.linalg.norm(info.contacts.force[:, 0], axis=-1) > 1).sum() >= 4
     for name in ("velocity", "angular_velocity"):
@@ -108,8 +108,7 @@ def test_a_warm_start_changes_nothing_but_the_time():
 def test_the_polytope_of_the_paper_stays_in_its_plane():
     scene, starts = planar_polytope()
     state = jax.tree.map(lambda v: v[0], starts(0, 1))
-    trajectory = jax.jit(lambda s: sp.rollout(scene, s, 100))(state)
-    assert trajectory.info.converged.all()
+    trajectory = rolled(scene, state, 100)
     assert np.abs(trajectory.state.position[:, 0, 1]).max() < 1e-6
     assert np.abs(trajectory.state.angular_velocity[..., [0, 2]]).max() < 1e-6
     assert np.abs(trajectory.state.velocity[:10, 0, 0]).max() > 0.1

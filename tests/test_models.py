@@ -11,6 +11,7 @@ import jax
 import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
+from stepping import rolled
 
 import silico_py as sp
 
@@ -438,12 +439,6 @@ def test_a_missing_library_says_what_to_install(library, call, monkeypatch):
         call()
 
 
-def simulate(scene, state, steps):
-    states = jax.jit(lambda: sp.rollout(scene, state, steps))()
-    assert states.info.converged.all()
-    return jax.tree.map(np.asarray, states.state)
-
-
 def mujoco_states(model, data, steps):
     """Position (steps, n, 3) and orientation (steps, n, 4) of free bodies after each step."""
     rows = []
@@ -467,7 +462,7 @@ def test_free_flight_is_mujocos():
     state = dataclasses.replace(state, angular_velocity=state.angular_velocity.at[1].set(0.0))
     model, data = reference(path)
     data.qvel[9:12] = 0.0
-    ours = simulate(scene, state, 50)
+    ours = rolled(scene, state, 50).state
     position, orientation = mujoco_states(model, data, 50)
     np.testing.assert_allclose(ours.position, position, atol=1e-6)
     for k in range(2):
@@ -484,7 +479,7 @@ def test_tumbling_converges_to_mujocos_motion():
         model, data = reference(path)
         model.opt.timestep = timestep
         position, _ = mujoco_states(model, data, steps)
-        ours = simulate(at_timestep(scene, timestep), state, steps)
+        ours = rolled(at_timestep(scene, timestep), state, steps).state
         differences.append(np.abs(ours.position[-1] - position[-1]).max())
     assert differences[0] < 1e-4
     assert differences[1] < 0.6 * differences[0]
@@ -493,7 +488,7 @@ def test_tumbling_converges_to_mujocos_motion():
 def test_a_box_slides_as_far_as_in_mujoco():
     path = HERE / "slide.xml"
     scene, state = sp.load_model(path)
-    ours = simulate(scene, state, 120)
+    ours = rolled(scene, state, 120).state
     position, _ = mujoco_states(*reference(path), 120)
     distance = np.linalg.norm(ours.position[-1, 0, :2])
     np.testing.assert_allclose(distance, np.linalg.norm(position[-1, 0, :2]), rtol=0.03)

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from stepping import stepped
 
 import silico_py as sp
 from silico_py import planning
@@ -13,11 +14,6 @@ from silico_py.planning.task import Task
 GOAL = (0.15, 0.1, np.pi / 2)
 LOCK = sp.scenes.LOCK
 G = 9.81
-
-
-@jax.jit
-def tight_step(scene, state, control):
-    return sp.step(scene, state, control, sp.SolverOptions(relaxation=1e-6))
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +37,7 @@ def test_stepping_through_the_plan_reaches_the_goal(grasp, plan):
     scene, state = grasp
     assert plan.reached
     for control, planned in zip(plan.controls, plan.states.position[1:], strict=True):
-        state, info = tight_step(scene, state, jnp.asarray(control))
+        state, info = stepped(scene, state, control)
         assert bool(info.converged)
         np.testing.assert_allclose(state.position, planned, atol=1e-5)
         tips = np.asarray(state.position[1:])
@@ -155,7 +151,7 @@ def test_a_push_across_a_gap_reaches_the_pose(gap, goal, yaw):
     assert push.reached
     assert np.abs(push.controls).max() <= 0.05
     for control in push.controls:
-        state, info = tight_step(scene, state, jnp.asarray(control))
+        state, info = stepped(scene, state, control)
         assert bool(info.converged)
     np.testing.assert_allclose(state.position[0], goal, atol=1e-3)
     np.testing.assert_allclose(2 * np.arcsin(float(state.orientation[0, 3])), yaw, atol=0.01)

@@ -5,7 +5,7 @@ import functools
 import jax
 import numpy as np
 import pytest
-from stepping import compiled_step
+from stepping import stepped
 
 import silico_py as sp
 from silico_py import reference
@@ -170,7 +170,7 @@ def test_steps_satisfy_every_condition(name, relaxation):
     scene, state = make()
     touched = False
     for _ in range(steps):
-        following, info = compiled_step(scene, state, relaxation)
+        following, info = stepped(scene, state, relaxation=relaxation)
         report = reference.check_step(
             scene, state, None, following, info, sp.SolverOptions(relaxation=relaxation)
         )
@@ -186,7 +186,7 @@ def test_control_and_a_body_frame_away_from_the_centre_of_mass():
     scene = sp.Scene([body])
     state = scene.state(velocity=[[1.0, 0.0, 2.0]], angular_velocity=[[3.0, -1.0, 2.0]])
     control = np.array([[1.0, -2.0, 3.0, 0.5, 0.4, -0.3]])
-    following, info = jax.jit(sp.step)(scene, state, control)
+    following, info = stepped(scene, state, control)
     assert reference.check_step(scene, state, control, following, info).ok
     assert not reference.check_step(scene, state, None, following, info).ok
 
@@ -198,7 +198,7 @@ def test_springs_and_quasi_dynamic_bodies():
     scene = sp.Scene([body])
     state = scene.state(velocity=[[1.0, 0.5, 2.0]], angular_velocity=[[3.0, -1.0, 2.0]])
     control = np.array([[0.01, -2.0, 0.02, 0.1, 0.4, -0.2]])
-    following, info = jax.jit(sp.step)(scene, state, control)
+    following, info = stepped(scene, state, control)
     report = reference.check_step(scene, state, control, following, info)
     assert report.ok, report
     assert reference.check_step(free, state, control, following, info).failed
@@ -209,7 +209,7 @@ def sliding():
     """One step of a box that slides on the floor on its face."""
     scene, _ = sp.scenes.drop("box", timestep=0.1)
     state = scene.state(position=[[0.0, 0.0, 0.25]], velocity=[[1.0, 0.3, 0.0]])
-    following, info = compiled_step(scene, state, 1e-6)
+    following, info = stepped(scene, state)
     assert float(following.velocity[0, 0]) > 0.5
     return scene, state, following, info
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from stepping import rolled, step_each
+from stepping import rolled, stepped, stepped_each
 
 import silico_py as sp
 from silico_py import reference
@@ -16,8 +16,7 @@ from silico_py import reference
 
 @pytest.fixture(scope="module")
 def drop():
-    scene, state = sp.scenes.drop("box")
-    return scene, state, jax.jit(lambda sc, st: sp.step(sc, st))
+    return sp.scenes.drop("box")
 
 
 @pytest.mark.parametrize("name", ["sphere", "cone"])
@@ -42,7 +41,7 @@ def test_a_heap_of_all_kinds_starts_apart_and_stays_in_its_bin():
 
 
 def test_vmap_over_states_and_parameters_equals_a_loop(drop):
-    scene, state, step = drop
+    scene, state = drop
     heights = jnp.array([0.3, 0.45, 2.0])
     frictions = jnp.array([0.0, 0.2, 1.0])
 
@@ -54,7 +53,7 @@ def test_vmap_over_states_and_parameters_equals_a_loop(drop):
         body = scene.bodies[0]
         return sp.Scene([body], [sp.HalfSpace((0, 0, 1), 0.0)], scene.timestep, friction)
 
-    one = [step(rubbed(f), moved(z))[0] for f, z in zip(frictions, heights, strict=True)]
+    one = [stepped(rubbed(f), moved(z))[0] for f, z in zip(frictions, heights, strict=True)]
     many = jax.jit(jax.vmap(lambda f, z: sp.step(rubbed(f), moved(z))[0]))(frictions, heights)
     for k, expected in enumerate(one):
         for found, value in zip(jax.tree.leaves(many), jax.tree.leaves(expected), strict=True):
@@ -78,9 +77,9 @@ def test_a_body_may_be_changed():
 
 @pytest.mark.parametrize("height", [0.1, 0.25, 50.0], ids=["overlapping", "touching", "far"])
 def test_difficult_starts_converge(drop, height):
-    scene, _, step = drop
+    scene, _ = drop
     state = scene.state(position=[[0.0, 0.0, height]])
-    following, info = step(scene, state)
+    following, info = stepped(scene, state)
     assert bool(info.converged)
     assert float(following.position[0, 2]) > 0.25 - 1e-5 or height == 0.25
 
@@ -98,7 +97,7 @@ def test_boxes_that_start_in_each_other_part():
     orientation /= np.linalg.norm(orientation, axis=2, keepdims=True)
     still = jnp.zeros((members, 2, 3))
     starts = sp.State(jnp.asarray(position), jnp.asarray(orientation), still, still)
-    following, info = step_each(scene, starts)
+    following, info = stepped_each(scene, starts)
     assert info.converged.all(), np.flatnonzero(~info.converged)
     shape, _, _ = scene.bodies[0].pieces[0]
     for k in range(members):

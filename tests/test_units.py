@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from stepping import compiled_step, rolled, rolled_each, turned
+from stepping import rolled, rolled_each, stepped, turned
 
 import silico_py as sp
 from silico_py import reference
@@ -88,7 +88,7 @@ def test_derivatives_of_fast_bodies():
     rho, length = 1e-3, 1e-4
 
     def step(at):
-        return compiled_step(scene, at, rho)
+        return stepped(scene, at, relaxation=rho)
 
     following, info = step(state)
     assert info.converged
@@ -109,7 +109,7 @@ def test_steps_of_fast_bodies_meet_their_conditions():
     scene, states = thrown(speed=20.0, seed=2, members=8)
     for k in range(8):
         state = jax.tree.map(lambda v, k=k: v[k], states)
-        following, info = compiled_step(scene, state, 1e-6)
+        following, info = stepped(scene, state)
         assert info.converged
         report = reference.check_step(scene, state, None, following, info)
         assert report.ok, report

@@ -13,7 +13,7 @@ import jax
 import matplotlib.image
 import numpy as np
 import pytest
-from stepping import simulate_converged
+from stepping import rolled
 
 import silico_py as sp
 from silico_py.viewing import Page, Replay
@@ -152,7 +152,7 @@ def test_first_frame_is_the_start():
         velocity=[[1.0, 0.0, -3.0], [0.0, 2.0, 0.0]],
         angular_velocity=[[0.0, 0.0, 1.0], [4.0, -3.0, 2.0]],
     )
-    replay = Replay.of(scene, simulate_converged(scene, state, 2))
+    replay = Replay.of(scene, rolled(scene, state, 2))
     assert replay.frames == 3 and replay.time(0) == 0.0
     np.testing.assert_allclose(replay.position[0], state.position, atol=1e-12)
     np.testing.assert_allclose(replay.orientation[0], state.orientation, atol=1e-12)
@@ -230,7 +230,7 @@ def test_forces_too_small_or_not_finite_are_not_drawn(scene, trajectory):
 def test_weight_of_a_resting_ball_is_an_arrow_up_from_the_floor():
     scene, _ = sp.scenes.drop("sphere", timestep=0.02)
     state = scene.state(position=[[0.0, 0.0, 0.25]])
-    replay = Replay.of(scene, simulate_converged(scene, state, 3))
+    replay = Replay.of(scene, rolled(scene, state, 3))
     ((start, tip),) = replay.arrows(3)
     np.testing.assert_allclose(start, 0, atol=1e-4)
     np.testing.assert_allclose((tip - start) / replay.arrow_scale, [0, 0, 9.81], atol=1e-3)
