@@ -7,10 +7,12 @@ from pathlib import Path
 import jax
 
 jax.config.update("jax_enable_x64", True)
-jax.config.update("jax_traceback_in_locations_limit", 0)  # compilers copy what nobody reads
 # A test compiles far more than it runs: what makes programs fast is left out, with half of
 # the time to compile them. tests/test_fusion.py is about the kernels.
 os.environ.setdefault("SILICO_PY_ONE_KERNEL", "0")
+# Compilers copy again and again from where an operation comes; processes of tests do without too.
+os.environ["JAX_TRACEBACK_IN_LOCATIONS_LIMIT"] = "0"
+jax.config.update("jax_traceback_in_locations_limit", 0)
 LOOP_PASSES = "simplify-while-loops,while-loop-constant-sinking,while-loop-invariant-code-motion"
 QUICK = (
     "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0 "

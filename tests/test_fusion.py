@@ -2,12 +2,14 @@
 
 import contextlib
 import dataclasses
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
+from stepping import stepped_each
 
 import silico_py as sp
 from silico_py import rotation
@@ -119,8 +121,8 @@ def test_batches(monkeypatch, each, at_once):
 
 
 @pytest.mark.parametrize("bodies", [1, 2])
-def test_a_step_and_its_derivative_are_those_of_many_kernels(monkeypatch, bodies):
-    """Of a scene that is one kernel, and of one that has parts that are."""
+def test_a_step_is_that_of_many_kernels(monkeypatch, bodies):
+    """With its derivative of a scene that is one kernel, and of one that has parts that are."""
     egg, floor = sp.Ellipsoid(radii=(0.2, 0.3, 0.4)), sp.HalfSpace((0, 0, 1), 0.0)
     place, velocity = [[0, 0, 0.41], [0.1, 0, 1.22]], [[0.5, -0.2, -1.0], [0, 0, -1.5]]
 
@@ -130,12 +132,12 @@ def test_a_step_and_its_derivative_are_those_of_many_kernels(monkeypatch, bodies
         eggs = [sp.Body(f"egg{k}{flag}", egg, mass=0.7) for k in range(bodies)]
         scene = sp.Scene(eggs, [floor], timestep=0.02, friction=0.3)
         state = scene.state(position=place[:bodies], velocity=velocity[:bodies])
-        both = jax.jit(lambda s: sp.linearize(scene, s, with_step=True))
-        lowered = both.lower(state)
+        both = partial(sp.linearize, with_step=True) if bodies == 1 else sp.step
+        lowered = jax.jit(lambda s: both(scene, s)).lower(state)
         assert all(marks(lowered)) == any(marks(lowered)) == (flag == "1")
-        a, b, after, info = lowered.compile()(state)
+        *found, info = lowered.compile()(state)
         assert info.converged and info.contacts.force[:, 2].max() > 10
-        return a, b, after, info.iterations
+        return found, info.iterations
 
     theirs, ours = run("0"), run("1")  # what is traced with kernels stays so
     for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
@@ -165,20 +167,16 @@ def test_arguments_that_the_compiler_knows_do_not_leave_a_kernel():
 def test_a_batch_of_steps_at_once_is_that_of_its_members(monkeypatch):
     """What a GPU does, of a scene that is no kernel on the CPU; test_lanes.py has one that is."""
     monkeypatch.setenv("SILICO_PY_ONE_KERNEL", "0")
-    ball, floor = sp.Sphere(radius=0.2), sp.HalfSpace((0, 0, 1), 0.0)
-
-    def run(at_once):
-        monkeypatch.setattr("silico_py.solver.fusion.in_turn", lambda: not at_once)
-        # Names of its own, see above.
-        balls = [sp.Body(f"ball{k}{at_once}", ball, mass=1.0) for k in range(2)]
-        scene = sp.Scene(balls, [floor], timestep=0.05, friction=0.3)
-        low = scene.state(position=[[0, 0, 0.21], [0.1, 0, 0.6]])
-        starts = jax.vmap(lambda dz: dataclasses.replace(low, position=low.position + dz))(
-            jnp.array([0.0, 0.05, 0.4])
-        )
-        return jax.vmap(lambda s: sp.step(scene, s))(starts)
-
-    (states, info), (expected, alone) = run(True), run(False)
+    scene, low = sp.scenes.stack(2, timestep=0.05)
+    own = [dataclasses.replace(body, name=f"own {body.name}") for body in scene.bodies]
+    starts = jax.vmap(lambda dz: dataclasses.replace(low, position=low.position + dz))(
+        jnp.array([0.0, 0.05, 0.4])
+    )
+    expected, alone = stepped_each(scene, starts)
+    monkeypatch.setattr("silico_py.solver.fusion.in_turn", lambda: False)
+    # Names of its own, see above.
+    at_once = dataclasses.replace(scene, bodies=own)
+    states, info = jax.vmap(lambda s: sp.step(at_once, s))(starts)
     assert info.converged.all()
     np.testing.assert_array_equal(info.iterations, alone.iterations)
     for a, b in zip(jax.tree.leaves(states), jax.tree.leaves(expected), strict=True):

@@ -16,11 +16,11 @@ FLOOR = sp.HalfSpace(normal=(0, 0, 1), offset=0.0)
 LIMIT = 30  # Newton steps
 
 
-def block_and_barrel(size, speed):
-    """A tilted block that falls with a barrel onto the floor, in units of `size` and `speed`."""
+def box_and_cone(size, speed):
+    """A tilted box that falls with a cone onto the floor, in units of `size` and `speed`."""
     bodies = [
-        sp.Body("block", [sp.Box((1.2 * size, size, 0.8 * size))], mass=2.0),
-        sp.Body("barrel", [sp.Cylinder(0.9 * size, 2.0 * size)], mass=1.0),
+        sp.Body("box", [sp.Box((1.2 * size, size, 0.8 * size))], mass=2.0),
+        sp.Body("cone", [sp.Cone(0.9 * size, 2.0 * size)], mass=1.0),
     ]
     scene = sp.Scene(bodies, [FLOOR], timestep=0.03 * size / speed, friction=0.4)
     turn = sp.rotation.normalize(jnp.array([[1.0, 0.1, 0.3, 0.0], [1.0, 0.4, 0.0, 0.2]]))
@@ -36,14 +36,14 @@ def block_and_barrel(size, speed):
 @pytest.mark.parametrize("rho", [1e-3, 1e-6])
 def test_a_fall_is_similar_at_any_size(rho):
     how = {"relaxation": rho, "polish": 5}
-    small, large = (rolled(*block_and_barrel(*unit), 40, **how) for unit in ((1, 1), (25.0, 5.0)))
+    small, large = (rolled(*box_and_cone(*unit), 40, **how) for unit in ((1, 1), (25.0, 5.0)))
     assert float(small.info.contacts.force[:, :, 2].max()) > 5  # they do hit the floor
     for name, unit in [("position", 25.0), ("velocity", 5.0), ("angular_velocity", 0.2)]:
         own, scaled = getattr(small.state, name), getattr(large.state, name) / unit
         np.testing.assert_allclose(scaled, own, rtol=0, atol=1e-6)
     alphas = (t.info.contacts.alpha for t in (large, small))
     np.testing.assert_allclose(*alphas, rtol=0, atol=1e-6)
-    scene, _ = block_and_barrel(25.0, 5.0)
+    scene, _ = box_and_cone(25.0, 5.0)
     before, last = (jax.tree.map(lambda v, k=k: v[k], large) for k in (-2, -1))
     options = sp.SolverOptions(**how)
     report = reference.check_step(scene, before.state, None, last.state, last.info, options)

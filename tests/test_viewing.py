@@ -143,14 +143,14 @@ def test_contacts_are_those_of_the_scene(scene, replay):
 def test_first_frame_is_the_start():
     """Of a body that turns about a centre of mass away from its origin, and of one that is hit."""
     piece = (sp.Box((0.1, 0.1, 0.1)), (0.3, 0.0, 0.1), TURN)
-    bodies = [sp.Body("ball", sp.Sphere(0.1), mass=1.0), sp.Body("far", [piece], mass=2.0)]
+    bodies = [sp.Body("far", [piece], mass=2.0), sp.Body("ball", sp.Sphere(0.1), mass=1.0)]
     scene = sp.Scene(bodies, [sp.scenes.floor()], timestep=0.02)
-    turned = np.array([[1.0, 0.0, 0.0, 0.0], [0.1, 0.7, -0.5, 0.5]])
+    turned = np.array([[0.1, 0.7, -0.5, 0.5], [1.0, 0.0, 0.0, 0.0]])
     state = scene.state(
-        position=[[2.0, 0.0, 0.1], [0.0, 0.0, 5.0]],
+        position=[[0.0, 0.0, 5.0], [2.0, 0.0, 0.1]],
         orientation=turned / np.linalg.norm(turned, axis=1, keepdims=True),
-        velocity=[[1.0, 0.0, -3.0], [0.0, 2.0, 0.0]],
-        angular_velocity=[[0.0, 0.0, 1.0], [4.0, -3.0, 2.0]],
+        velocity=[[0.0, 2.0, 0.0], [1.0, 0.0, -3.0]],
+        angular_velocity=[[4.0, -3.0, 2.0], [0.0, 0.0, 1.0]],
     )
     replay = Replay.of(scene, rolled(scene, state, 2))
     assert replay.frames == 3 and replay.time(0) == 0.0

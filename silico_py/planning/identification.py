@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Bool, Float
 from scipy.optimize import least_squares
 
 from silico_py.linearization import difference
@@ -27,7 +27,7 @@ class Identified(NamedTuple):
         parameters: by name.
         deviations: standard deviations by name, from the residual at the solution.
         residual: root mean square difference of the poses [m, rad].
-        evaluations: roll-outs, those for derivatives not counted.
+        evaluations: roll-outs, each with its derivative.
         success: whether the least-squares solver converged and every step did.
     """
 
@@ -79,32 +79,48 @@ def identify(
     logarithms, evaluations = np.log([guess[name] for name in names]), 0
     for rho in relaxations:
         fit = least_squares(
-            lambda u, rho=rho: np.asarray(model.residuals(u, rho)[0]),
+            lambda u, rho=rho: model.at(u, rho).residuals,
             logarithms,
-            jac=lambda u, rho=rho: np.asarray(model.jacobian(u, rho)),
+            jac=lambda u, rho=rho: model.at(u, rho).jacobian,
             x_scale="jac",
             method="lm",
             xtol=1e-10,
         )
         logarithms, evaluations = fit.x, evaluations + fit.nfev
-    converged = bool(model.residuals(fit.x, relaxations[-1])[1])
+    converged = bool(model.at(fit.x, relaxations[-1]).converged)
     return _result(names, fit, evaluations, converged)
 
 
+class _Fit(NamedTuple):
+    """Of a roll-out with some parameters."""
+
+    residuals: Float[np.ndarray, " rows"]
+    jacobian: Float[np.ndarray, "rows parameters"]  # by their logarithms
+    converged: Bool[np.ndarray, ""]
+
+
 class _Model:
-    """Residuals of a roll-out and their Jacobian, compiled once for all relaxations."""
+    """Fits, by one program for all relaxations."""
 
     def __init__(
         self, make_scene: Callable, names: tuple[str, ...], start: State, observed: State, controls
     ) -> None:
-        def residuals(logarithms: Array, relaxation: Array) -> tuple[Array, Array]:
+        def residuals(logarithms: Array, relaxation: Array) -> tuple[Array, tuple[Array, Array]]:
             scene = make_scene(dict(zip(names, jnp.exp(logarithms), strict=True)))
             found = rollout(scene, start, controls, SolverOptions(relaxation=relaxation))
-            change = difference(found.state, observed)[..., :6]
-            return change.ravel(), jnp.all(found.info.converged)
+            change = difference(found.state, observed)[..., :6].ravel()
+            return change, (change, jnp.all(found.info.converged))
 
-        self.residuals = jax.jit(residuals)
-        self.jacobian = jax.jit(lambda *at: jax.jacfwd(residuals, has_aux=True)(*at)[0])
+        self._slopes = jax.jit(jax.jacfwd(residuals, has_aux=True))
+        self._last: tuple[tuple, _Fit] | None = None
+
+    def at(self, logarithms: np.ndarray, relaxation: float) -> _Fit:
+        """At these parameters; the last one is kept: where the Jacobian is asked for."""
+        here = (logarithms.tobytes(), relaxation)
+        if self._last is None or self._last[0] != here:
+            slopes, (change, fine) = self._slopes(logarithms, relaxation)
+            self._last = here, _Fit(*map(np.asarray, (change, slopes, fine)))
+        return self._last[1]
 
 
 def _result(names: tuple[str, ...], fit: Any, evaluations: int, converged: bool) -> Identified:

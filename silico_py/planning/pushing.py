@@ -61,6 +61,15 @@ class Actuation(NamedTuple):
     directions: tuple[int, ...]
 
 
+class End(NamedTuple):
+    """Of a plan: what separates the target from its goal [m], and its Jacobian by the plan."""
+
+    miss: Float[Array, "6"]
+    slopes: Float[Array, "6 steps directions"]
+    controls: Float[Array, "steps n 6"]
+    trajectory: Trajectory
+
+
 def push_to(
     scene: Scene,
     state: State,
@@ -109,11 +118,9 @@ def push_to(
     for rho in relaxations:
         plan, count = _improved(scene, state, goal, plan, rho, actuation, limit, tolerance)
         evaluations += count
-    controls, trajectory = jax.tree.map(
-        np.asarray, _roll(scene, state, plan, relaxations[-1], actuation)
-    )
-    last = jax.tree.map(lambda v: v[-1], trajectory.state)
-    distance = float(np.linalg.norm(_difference(last, goal, actuation.target)))
+    end = _end(scene, state, plan, goal, relaxations[-1], actuation)
+    controls, trajectory = jax.tree.map(np.asarray, (end.controls, end.trajectory))
+    distance = float(np.linalg.norm(end.miss))
     reached = distance <= tolerance and bool(trajectory.info.converged.all())
     return Push(controls, trajectory, distance, evaluations, reached)
 
@@ -143,8 +150,8 @@ def _improved(
     @lru_cache(maxsize=1)  # the Jacobian is asked for where the miss has just been
     def at(flat: bytes) -> tuple[np.ndarray, np.ndarray]:
         trial = np.frombuffer(flat).reshape(plan.shape)
-        miss, slopes = _miss(scene, state, trial, goal, relaxation, actuation)
-        return np.asarray(miss) / tolerance, np.asarray(slopes).reshape(6, -1) / tolerance
+        end = _end(scene, state, trial, goal, relaxation, actuation)
+        return np.asarray(end.miss) / tolerance, np.asarray(end.slopes).reshape(6, -1) / tolerance
 
     def stop(intermediate_result: OptimizeResult) -> None:
         if 2 * intermediate_result.cost < ENOUGH:
@@ -162,28 +169,21 @@ def _improved(
 
 
 @partial(jax.jit, static_argnames="actuation")
-def _roll(
-    scene: Scene, state: State, plan: Array, relaxation: Array, actuation: Actuation
-) -> tuple[Array, Trajectory]:
-    controls = jnp.zeros((len(plan), len(scene.bodies), 6), plan.dtype)
-    controls = controls.at[:, actuation.pusher, actuation.directions].set(plan)
-    return controls, rollout(scene, state, controls, SolverOptions(relaxation=relaxation))
-
-
-@partial(jax.jit, static_argnames="actuation")
-def _miss(
+def _end(
     scene: Scene, state: State, plan: Array, goal: Goal, relaxation: Array, actuation: Actuation
-) -> tuple[Array, Array]:
-    """What separates the target from its goal at the end [m], and its Jacobian by the plan."""
+) -> End:
+    """Where a plan leads."""
 
-    def miss(plan: Array) -> tuple[Array, Array]:
-        _, trajectory = _roll(scene, state, plan, relaxation, actuation)
+    def miss(plan: Array) -> tuple[Array, tuple[Array, Array, Trajectory]]:
+        controls = jnp.zeros((len(plan), len(scene.bodies), 6), plan.dtype)
+        controls = controls.at[:, actuation.pusher, actuation.directions].set(plan)
+        trajectory = rollout(scene, state, controls, SolverOptions(relaxation=relaxation))
         last = jax.tree.map(lambda v: v[-1], trajectory.state)
         found = _difference(last, goal, actuation.target)
-        return found, found
+        return found, (found, controls, trajectory)
 
-    slopes, found = jax.jacrev(miss, has_aux=True)(plan)
-    return found, slopes
+    slopes, (found, controls, trajectory) = jax.jacrev(miss, has_aux=True)(plan)
+    return End(found, slopes, controls, trajectory)
 
 
 def _difference(state: State, goal: Goal, target: int) -> Float[Array, "6"]:

@@ -10,7 +10,6 @@ contact-rich manipulation via local smoothing of quasi-dynamic contact models.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -24,9 +23,9 @@ from silico_py.planning.options import PlannerOptions
 from silico_py.planning.task import Task
 from silico_py.planning.tree import Node, Tree
 from silico_py.scene import Scene, State
-from silico_py.simulate import rollout, step
+from silico_py.simulate import no_guess, step
+from silico_py.warm_start import Remembered
 
-CHUNK = 16  # steps of one compiled roll-out
 PROGRESS = 1e-3  # least motion of the object that makes a new node [m]
 SHORTEST = 0.2  # random share of a control that a candidate takes, at least
 
@@ -47,9 +46,9 @@ class Candidates(NamedTuple):
     moves: np.ndarray
 
 
-@partial(jax.jit, static_argnames="relaxation")
+@jax.jit
 def _evaluate(
-    scene: Scene, states: State, controls: Array, relaxation: float, smoothing: Array
+    scene: Scene, states: State, controls: Array, relaxation: Array, smoothing: Array
 ) -> tuple[State, Bool[Array, " count"], Float[Array, "count rows columns"]]:
     """One exact step of each candidate, and the smoothed control Jacobian where it ends."""
     options = SolverOptions(relaxation=relaxation, polish=0)
@@ -61,26 +60,23 @@ def _evaluate(
     return jax.vmap(one)(states, controls)
 
 
-@partial(jax.jit, static_argnames="relaxation")
-def _roll(scene: Scene, state: State, controls: Array, relaxation: float) -> tuple[State, Array]:
-    trajectory = rollout(scene, state, controls, SolverOptions(relaxation=relaxation))
-    return trajectory.state, trajectory.info.converged
+@jax.jit
+def _nothing_known(scene: Scene, state: State, options: SolverOptions) -> Remembered:
+    return no_guess(scene, state, options)
 
 
 def replay(
     scene: Scene, state: State, controls: Float[np.ndarray, "steps n 6"], options: PlannerOptions
 ) -> tuple[State, bool]:
     """States of a roll-out, the start first, and whether every step converged."""
-    chunks = -(-len(controls) // CHUNK)
-    padded = np.pad(controls, ((0, chunks * CHUNK - len(controls)), (0, 0), (0, 0)))
-    parts, converged = [_repeated(state, 1)], []
-    for chunk in np.split(padded, chunks):
-        states, fine = _roll(scene, state, chunk, options.relaxation)
-        parts.append(jax.tree.map(np.asarray, states))
-        converged.append(np.asarray(fine))
-        state = jax.tree.map(lambda v: v[-1], parts[-1])
-    states = jax.tree.map(lambda *v: np.concatenate(v)[: len(controls) + 1], *parts)
-    return states, bool(np.concatenate(converged)[: len(controls)].all())
+    exact = SolverOptions(relaxation=options.relaxation)
+    guess, states, converged = _nothing_known(scene, state, exact), [state], True
+    for control in controls:
+        state, info = step(scene, state, control, exact, guess)
+        guess = info.guess
+        states.append(state)
+        converged &= bool(info.converged)
+    return jax.tree.map(lambda *v: np.stack(v), *states), converged
 
 
 def compile_search(scene: Scene, state: State, task: Task, options: PlannerOptions) -> None:
