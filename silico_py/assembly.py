@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -15,7 +14,15 @@ from silico_py import broad_phase, easier, friction, rotation
 from silico_py.broad_phase import Candidates, Limits
 from silico_py.collision_program import SlackMap, pair_length
 from silico_py.common_form import common
-from silico_py.contact import Contact, Formulation, Side, ease, lighter, slip_unit
+from silico_py.contact import (
+    Contact,
+    Formulation,
+    Side,
+    ease,
+    lighter,
+    parting_speed,
+    slip_unit,
+)
 from silico_py.integrator import Motion, dynamics, row_scale
 from silico_py.scene import Scene
 from silico_py.solver import CellGroup, Problem, Variables
@@ -23,6 +30,7 @@ from silico_py.solver.dense import accumulate
 
 WORLD = -1  # body index of what is fixed
 SMALL = 16  # rows of a slack up to which all kinds of shapes are one
+PARTING = 5.0  # units of speed with which bodies may part before it is doubled
 
 
 class ContactBatch(NamedTuple):
@@ -98,7 +106,10 @@ def assemble(
     of bodies, or that of bodies with the environment.
     """
     groups, cells, started = [], [], []
-    for batch in contact_batches(scene, motions, relaxation, limits):
+    batches = contact_batches(scene, motions, relaxation, limits)
+    times = _parting(batches, len(motions.mass))
+    unit = times * (batches[0].contacts.speed[0] if batches else 1)
+    for batch in [_in_units(batch, times) for batch in batches]:
         contacts, variables = jax.vmap(formulation.start)(batch.contacts)
         cone = formulation.cone(batch.contacts.a.shape, batch.contacts.b.shape)
         groups.append(
@@ -117,8 +128,7 @@ def assemble(
         )
         cells.append(variables)
         started.append(batch._replace(contacts=contacts))
-    unit = started[0].contacts.speed[0] if started else jnp.ones_like(relaxation)
-    scale = jax.vmap(partial(row_scale, unit=unit))(motions)
+    scale = jax.vmap(row_scale)(motions, unit)
     start = jnp.zeros_like(scale)
     sides = [(batch.contacts.a, batch.contacts.b) for batch in started]
     problem = Problem(
@@ -172,6 +182,30 @@ def _in_flight(batches: list[ContactBatch], bodies: int) -> list[ContactBatch]:
         return batch.contacts._replace(in_flight=jnp.all(flying[batch.touched], axis=1))
 
     return [batch._replace(contacts=told(batch)) for batch in batches]
+
+
+def _parting(batches: list[ContactBatch], bodies: int) -> Float[Array, " bodies"]:
+    """How many times larger the unit of speed is for each body: those that overlap have to part.
+
+    In a small unit impulses would be far from their start. It is doubled until it is large enough,
+    so that its derivative by the poses is zero.
+    """
+    needed = jnp.zeros(bodies)
+    for batch in batches:
+        c = batch.contacts
+        speed = jax.vmap(parting_speed)(c.a, c.b) / (PARTING * c.speed)
+        each = jnp.broadcast_to(speed[:, None], batch.touched.shape)
+        needed += accumulate(each.reshape(-1), batch.touched.reshape(-1), bodies)
+    return jnp.exp2(jnp.ceil(jnp.log2(jnp.maximum(1, jax.lax.stop_gradient(needed)))))
+
+
+def _in_units(batch: ContactBatch, times: Float[Array, " bodies"]) -> ContactBatch:
+    """The contacts in the larger unit of their bodies: what one is pressed into counts too."""
+    c, most = batch.contacts, jnp.max(times[batch.touched], axis=1)
+    speed = most * c.speed
+    slip = jax.vmap(slip_unit)(c.a, c.b, speed)
+    contacts = c._replace(speed=speed, slip=slip, impulse=most * c.impulse)
+    return batch._replace(contacts=contacts)
 
 
 def _pieces(scene: Scene) -> tuple[dict[Hashable, PieceBatch], dict]:

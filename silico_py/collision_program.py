@@ -229,6 +229,19 @@ def central_start(a: Piece, b: Piece) -> Start:
     return Start(primal, t * inverse_a, t * inverse_b, slack_a, slack_b, t)
 
 
+def sure_overlap(a: Piece, b: Piece) -> Float[Array, ""]:
+    """About how far shapes overlap at least, told by one point between them [m]; 0 if it is not."""
+    size = a.map.growth * a.length
+    if b.shape.scaled:
+        point = _point_between(a, b)
+        alpha = jnp.maximum(_interior(a, point)[0], _interior(b, point)[0])
+        size += b.map.growth * b.length
+    else:
+        normal, height = height_above(a, b)
+        alpha, _ = _interior(a, a.reference - jnp.maximum(height, 0) * normal)
+    return jnp.maximum(0, 1 - alpha) * size
+
+
 def _interior(piece: Piece, point: Float[Array, "3"]) -> tuple[Array, Array]:
     """The alpha at which the piece holds the point, and auxiliaries of its interior."""
     gauge, eps = piece.shape.interior(piece.local(point))

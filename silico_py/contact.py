@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from silico_py import friction, rotation
-from silico_py.collision_program import Piece, SlackMap, Warm
+from silico_py.collision_program import Piece, SlackMap, Warm, sure_overlap
 from silico_py.integrator import FAST, Motion, next_pose
 from silico_py.primitives import ConvexShape
 from silico_py.primitives._base import safe_norm
@@ -53,6 +53,11 @@ def slip_unit(a: Side, b: Side, speed: Float[Array, ""]) -> Float[Array, ""]:
     return jnp.maximum(speed, fast / FAST)
 
 
+def parting_speed(a: Side, b: Side) -> Float[Array, ""]:
+    """At least how fast the shapes of a pair have to part in the step, if they overlap [m/s]."""
+    return sure_overlap(current(a), current(b)) / a.motion.timestep
+
+
 def _velocity(side: Side) -> Float[Array, "3"]:
     """Of the centre of mass before the step, with which it starts the step."""
     if side.motion is None:
@@ -84,7 +89,7 @@ class Contact(NamedTuple):
     relaxation: Float[Array, ""]
     impulse: Float[Array, ""]  # unit of impulse [kg m/s], less where the pair acts in part
     length: Float[Array, ""]  # unit of length [m]
-    speed: Float[Array, ""]  # unit of speed, one for the scene [m/s]
+    speed: Float[Array, ""]  # unit of speed, one for the scene but for what overlaps [m/s]
     slip: Float[Array, ""]  # unit of slip: that, more for fast pairs [m/s]
     origin: Float[Array, "3"]  # of the contact point unknown, world [m]
     distance: Float[Array, ""]  # unit of slacks of shapes and friction: 1, more for distant pairs

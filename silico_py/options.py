@@ -69,7 +69,7 @@ class SolverOptions:
                 raise ValueError(f"{name}: must be a positive number, got {value!r}")
         for name, least in (("max_iterations", 1), ("polish", 0)):
             value = getattr(self, name)
-            if not (_traced(value) or (_is_count(value) and value >= least)):
+            if not (_traced(value) or (_is_whole(value) and value >= least)):
                 raise ValueError(f"{name}: must be an int, at least {least}, got {value!r}")
         if not isinstance(self.warm_start, (bool, np.bool_)):
             raise ValueError(f"warm_start: must be True or False, got {self.warm_start!r}")
@@ -112,6 +112,12 @@ def _is_positive(value: object) -> bool:
     """Whether it is one finite number above 0."""
     array = np.asarray(value)
     return array.ndim == 0 and array.dtype.kind in "iuf" and 0 < float(array) < np.inf
+
+
+def _is_whole(value: object) -> bool:
+    """Whether it is one integer."""
+    array = np.asarray(value)
+    return array.ndim == 0 and array.dtype.kind in "iu"
 
 
 def _is_count(value: object) -> bool:

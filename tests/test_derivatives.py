@@ -72,6 +72,17 @@ def test_linearize_agrees_with_differences(drop, rho, k):
     assert worst_column(b, expected[1]) < LIMITS[rho]
 
 
+@pytest.mark.parametrize("rho", LIMITS)
+def test_linearize_of_a_body_that_starts_in_the_floor(drop, rho):
+    scene, state = drop
+    turn = sp.rotation.normalize(jnp.array([[1.0, 0.2, -0.1, 0.3]]))
+    state = dataclasses.replace(state(5), position=jnp.array([[0, 0, 0.1]]), orientation=turn)
+    following, _ = stepped(scene, state, relaxation=rho)
+    assert following.velocity[0, 2] > 12  # it is in larger units of speed
+    found, expected = derivative(scene, state, rho), differenced(scene, state, rho)
+    assert max(map(worst_column, found, expected)) < LIMITS[rho]
+
+
 def test_linearize_of_two_bodies():
     scene, state = sp.scenes.collision(friction=0.3)
     state = states_of(scene, state, 22)

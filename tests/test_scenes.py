@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from stepping import rolled, stepped, stepped_each
+from stepping import members_of, rolled, stepped, stepped_each
 
 import silico_py as sp
 from silico_py import reference
@@ -85,8 +85,8 @@ def test_difficult_starts_converge(drop, height):
 
 
 def test_boxes_that_start_in_each_other_part():
-    """Centres within a half side, any orientation, some on the floor: the hardest of starts."""
-    scene, _ = sp.scenes.stack(2, timestep=0.02)
+    """Centres within a half side, any orientation, some on the floor."""
+    scene, _ = sp.scenes.stack(2)
     members, rng = 24, np.random.default_rng(3)
     way = rng.normal(size=(members, 3))
     way *= rng.uniform(0, 0.25, (members, 1)) / np.linalg.norm(way, axis=1, keepdims=True)
@@ -99,8 +99,12 @@ def test_boxes_that_start_in_each_other_part():
     starts = sp.State(jnp.asarray(position), jnp.asarray(orientation), still, still)
     following, info = stepped_each(scene, starts)
     assert info.converged.all(), np.flatnonzero(~info.converged)
+    assert (info.iterations > 30).mean() < 0.1  # 0.8 while such steps were in the usual units
     shape, _, _ = scene.bodies[0].pieces[0]
-    for k in range(members):
+    for k, start in enumerate(members_of(starts)):
+        end = jax.tree.map(lambda v, k=k: v[k], (following, info))
+        report = reference.check_step(scene, start, None, *end)
+        assert report.ok, report
         poses = zip(following.position[k], following.orientation[k], strict=True)
         assert float(sp.collide(shape, next(poses), shape, next(poses)).alpha) > 1 - 4e-6
 

@@ -64,7 +64,7 @@ class Balance(NamedTuple):
     Attributes:
         name: of the body.
         mass: [kg].
-        speed: unit of speed of the scene [m/s].
+        speed: unit of speed [m/s].
         inertia: about the centre of mass, body frame [kg m^2].
         stiffness: (6,) of springs to a commanded displacement, world [N/m, N m/rad].
         timestep: [s].

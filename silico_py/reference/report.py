@@ -55,8 +55,9 @@ class StepReport:
     Everything is in the units of the contact (impulse: its lighter body at the unit of
     speed; length: its smaller shape) or of the body (momentum: its mass at the unit of speed), as
     the relaxation is. The unit of speed is 1 m/s, or times the root of the smallest shape's size
-    where that is more than a metre; that of bodies and pairs which are faster before the step than
-    twice that is half as much as they.
+    where that is more than a metre; that of bodies and slips which are faster before the step than
+    twice that is half as much as they, and that of bodies that overlap is doubled until they part
+    with no more than `silico_py.assembly.PARTING` of it.
 
     Attributes:
         pose: the next pose is the present one moved by the next velocity.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from silico_py.integrator import FAST
 from silico_py.one_step import Info
 from silico_py.options import SolverOptions
 from silico_py.primitives import ConvexShape
+from silico_py.reference import units
 from silico_py.reference.certificate import Placed
 from silico_py.reference.contact import Contact, collision_conditions, force_conditions
 from silico_py.reference.motion import Balance, Load, Motion
@@ -49,14 +49,14 @@ def check_step(
     rho = float((options or SolverOptions()).relaxation)
     after = [Motion.of(body, next_state, i) for i, body in enumerate(scene.bodies)]
     before = [_before(body, state, i) for i, body in enumerate(scene.bodies)]
-    speed = _unit_speed(scene)
-    contacts = [_contact(scene, speed, before, after, info, k) for k in range(len(scene.pairs))]
+    speeds = units.of_bodies(scene, [_sides(scene, before, pair) for pair in scene.pairs])
+    contacts = [_contact(scene, speeds, before, after, info, k) for k in range(len(scene.pairs))]
     rounding = ROUNDING * float(np.finfo(next_state.velocity.dtype).eps)
     rows = [
         _balance(scene, i, speed, before[i], after[i], control[i], contacts, rho / 10).conditions(
             rho / 10, rounding
         )
-        for i in range(len(scene.bodies))
+        for i, speed in enumerate(speeds)
     ]
     rows += [collision_conditions(c, rho) | force_conditions(c, rho) for c in contacts]
     return _report(rows)
@@ -149,15 +149,14 @@ def _applied(
 
 
 def _contact(
-    scene: Scene, speed: float, before: list[Motion], after: list[Motion], info: Info, k: int
+    scene: Scene, speeds: list[float], before: list[Motion], after: list[Motion], info: Info, k: int
 ) -> Contact:
     """Contact k as reported, with its shapes at the next poses."""
     pair, contacts = scene.pairs[k], info.contacts
-    a, b = _placed(scene, after, pair.body_a, pair.piece_a), _other(scene, after, pair)
-    bodies = [i for i in (pair.body_a, pair.body_b) if i is not None]
-    length = min(float(s.shape.characteristic_length) for s in (a, b) if s.shape.scaled)
+    a, b = _sides(scene, after, pair)
+    bodies = units.bodies_of(pair)
+    speed = max(speeds[i] for i in bodies)
     unit = speed * min(float(scene.bodies[i].mass) for i in bodies)
-    a, b = (side._replace(growth=_growth(side.shape, length)) for side in (a, b))
     point, force = np.asarray(contacts.point[k], float), np.asarray(contacts.force[k], float)
     velocities = [after[i].velocity_at(point) for i in bodies] + [np.zeros(3)]
     return Contact(
@@ -171,15 +170,20 @@ def _contact(
         slip=(velocities[0] - velocities[1]) / _slip_unit(scene, pair, before, speed),
         friction=float(np.broadcast_to(scene.friction, len(scene.pairs))[k]),
         unit=unit,
-        length=length,
+        length=_length(a, b),
     )
 
 
-def _unit_speed(scene: Scene) -> float:
-    """1 m/s, or times the root of the smallest shape's size where that is more than a metre."""
-    shapes = [piece[0] for body in scene.bodies for piece in body.pieces]
-    shapes += [fixture.shape for fixture in scene.environment if fixture.shape.scaled]
-    return math.sqrt(max(1.0, min(float(shape.characteristic_length) for shape in shapes)))
+def _sides(scene: Scene, motions: list[Motion], pair: ContactPair) -> tuple[Placed, Placed]:
+    """Both pieces of a pair, which grow as they do in it."""
+    a, b = _placed(scene, motions, pair.body_a, pair.piece_a), _other(scene, motions, pair)
+    a, b = (side._replace(growth=_growth(side.shape, _length(a, b))) for side in (a, b))
+    return a, b
+
+
+def _length(a: Placed, b: Placed) -> float:
+    """Of the smaller shape [m]."""
+    return min(float(side.shape.characteristic_length) for side in (a, b) if side.shape.scaled)
 
 
 def _slip_unit(scene: Scene, pair: ContactPair, before: list[Motion], speed: float) -> float:

@@ -1,0 +1,63 @@
+"""The units of speed in which a step is relaxed, in numpy."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from silico_py.assembly import PARTING
+from silico_py.reference.certificate import Placed
+from silico_py.scene import ContactPair, Scene
+
+Sides = tuple[Placed, Placed]
+
+
+def of_scene(scene: Scene) -> float:
+    """1 m/s, or times the root of the smallest shape's size where that is more than a metre."""
+    shapes = [piece[0] for body in scene.bodies for piece in body.pieces]
+    shapes += [fixture.shape for fixture in scene.environment if fixture.shape.scaled]
+    return math.sqrt(max(1.0, min(float(shape.characteristic_length) for shape in shapes)))
+
+
+def of_bodies(scene: Scene, sides: list[Sides]) -> list[float]:
+    """That of the scene, doubled until bodies that overlap part with at most `PARTING` of it.
+
+    Args:
+        scene: the scene.
+        sides: of each of its pairs, before the step.
+    """
+    unit, needed = of_scene(scene), np.zeros(len(scene.bodies))
+    for pair, (a, b) in zip(scene.pairs, sides, strict=True):
+        needed[bodies_of(pair)] += _overlap(a, b) / float(scene.timestep)
+    ratios = np.maximum(1, needed / (PARTING * unit))
+    return [unit * 2.0 ** math.ceil(math.log2(ratio)) for ratio in ratios]
+
+
+def bodies_of(pair: ContactPair) -> list[int]:
+    """The one or two that move."""
+    return [i for i in (pair.body_a, pair.body_b) if i is not None]
+
+
+def _overlap(a: Placed, b: Placed) -> float:
+    """How far two shapes are in each other, along the way between their centres [m]."""
+    size = a.growth * float(a.shape.characteristic_length)
+    if not b.shape.scaled:
+        height = max(0.0, float(b.outward @ (a.center - b.center)))
+        return max(0.0, 1 - _scaling(a, a.center - height * b.outward)) * size
+    size += b.growth * float(b.shape.characteristic_length)
+    # Along the way the scaling of one rises, that of the other falls: the place of both alike.
+    way = b.center - a.center
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        part = (low + high) / 2
+        point = a.center + part * way
+        low, high = (part, high) if _scaling(a, point) < _scaling(b, point) else (low, part)
+    point = a.center + low * way
+    return max(0.0, 1 - max(_scaling(a, point), _scaling(b, point))) * size
+
+
+def _scaling(side: Placed, point: np.ndarray) -> float:
+    """The least alpha at which a shape holds a world point, or what its shape says at most."""
+    bound, _ = side.shape.interior(side.turn.T @ (point - side.position))
+    return 1 + (float(bound) - 1) / side.growth
