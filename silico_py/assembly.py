@@ -107,7 +107,7 @@ def assemble(
     """
     groups, cells, started = [], [], []
     batches = contact_batches(scene, motions, relaxation, limits)
-    times = _parting(batches, len(motions.mass))
+    times = _parting(batches, motions.mass)
     unit = times * (batches[0].contacts.speed[0] if batches else 1)
     for batch in [_in_units(batch, times) for batch in batches]:
         contacts, variables = jax.vmap(formulation.start)(batch.contacts)
@@ -184,18 +184,18 @@ def _in_flight(batches: list[ContactBatch], bodies: int) -> list[ContactBatch]:
     return [batch._replace(contacts=told(batch)) for batch in batches]
 
 
-def _parting(batches: list[ContactBatch], bodies: int) -> Float[Array, " bodies"]:
+def _parting(batches: list[ContactBatch], mass: Float[Array, " bodies"]) -> Float[Array, " bodies"]:
     """How many times larger the unit of speed is for each body: those that overlap have to part.
 
     In a small unit impulses would be far from their start. It is doubled until it is large enough,
     so that its derivative by the poses is zero.
     """
-    needed = jnp.zeros(bodies)
+    needed = jnp.zeros_like(mass)
     for batch in batches:
         c = batch.contacts
         speed = jax.vmap(parting_speed)(c.a, c.b) / (PARTING * c.speed)
         each = jnp.broadcast_to(speed[:, None], batch.touched.shape)
-        needed += accumulate(each.reshape(-1), batch.touched.reshape(-1), bodies)
+        needed += accumulate(each.reshape(-1), batch.touched.reshape(-1), len(mass))
     return jnp.exp2(jnp.ceil(jnp.log2(jnp.maximum(1, jax.lax.stop_gradient(needed)))))
 
 
