@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any, NamedTuple
 
 import jax
@@ -166,17 +166,12 @@ def contact_batches(
         if candidates is not None:
             contacts = contacts._replace(impulse=candidates.acting * contacts.impulse)
         batches.append(ContactBatch(indices, nodes, contacts, candidates))
-    return _in_flight(batches, len(motions.mass))
+    return _in_flight(batches, motions.mass)
 
 
-def _in_flight(batches: list[ContactBatch], bodies: int) -> list[ContactBatch]:
+def _in_flight(batches: list[ContactBatch], mass: Float[Array, " n"]) -> list[ContactBatch]:
     """The same, told which pairs are of bodies that fly apart from all they may touch."""
-    held = jnp.zeros(bodies)
-    for batch in batches:
-        touched, flies = batch.touched, batch.contacts.flies
-        each = jnp.broadcast_to(1.0 - flies[:, None], touched.shape)
-        held += accumulate(each.reshape(-1), touched.reshape(-1), bodies)
-    flying = held == 0
+    flying = _of_bodies(batches, lambda c: 1.0 - c.flies, mass) == 0
 
     def told(batch: ContactBatch) -> Contact:
         return batch.contacts._replace(in_flight=jnp.all(flying[batch.touched], axis=1))
@@ -184,22 +179,32 @@ def _in_flight(batches: list[ContactBatch], bodies: int) -> list[ContactBatch]:
     return [batch._replace(contacts=told(batch)) for batch in batches]
 
 
-def _parting(batches: list[ContactBatch], mass: Float[Array, " bodies"]) -> Float[Array, " bodies"]:
+def _of_bodies(
+    batches: list[ContactBatch], number: Callable[[Contact], Array], mass: Float[Array, " n"]
+) -> Float[Array, " n"]:
+    """A number of each contact, summed over those of each body."""
+    total = jnp.zeros_like(mass)
+    for batch in batches:
+        each = jnp.broadcast_to(number(batch.contacts)[:, None], batch.touched.shape)
+        total += accumulate(each.reshape(-1), batch.touched.reshape(-1), len(mass))
+    return total
+
+
+def _parting(batches: list[ContactBatch], mass: Float[Array, " n"]) -> Float[Array, " n"]:
     """How many times larger the unit of speed is for each body: those that overlap have to part.
 
     In a small unit impulses would be far from their start. It is doubled until it is large enough,
     so that its derivative by the poses is zero.
     """
-    needed = jnp.zeros_like(mass)
-    for batch in batches:
-        c = batch.contacts
-        speed = jax.vmap(parting_speed)(c.a, c.b) / (PARTING * c.speed)
-        each = jnp.broadcast_to(speed[:, None], batch.touched.shape)
-        needed += accumulate(each.reshape(-1), batch.touched.reshape(-1), len(mass))
+
+    def units(c: Contact) -> Float[Array, " contacts"]:
+        return jax.vmap(parting_speed)(c.a, c.b) / (PARTING * c.speed)
+
+    needed = _of_bodies(batches, units, mass)
     return jnp.exp2(jnp.ceil(jnp.log2(jnp.maximum(1, jax.lax.stop_gradient(needed)))))
 
 
-def _in_units(batch: ContactBatch, times: Float[Array, " bodies"]) -> ContactBatch:
+def _in_units(batch: ContactBatch, times: Float[Array, " n"]) -> ContactBatch:
     """The contacts in the larger unit of their bodies: what one is pressed into counts too."""
     c, most = batch.contacts, jnp.max(times[batch.touched], axis=1)
     speed = most * c.speed

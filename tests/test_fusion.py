@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -121,8 +120,8 @@ def test_batches(monkeypatch, each, at_once):
 
 
 @pytest.mark.parametrize("bodies", [1, 2])
-def test_a_step_is_that_of_many_kernels(monkeypatch, bodies):
-    """With its derivative of a scene that is one kernel, and of one that has parts that are."""
+def test_a_step_and_its_derivative_are_those_of_many_kernels(monkeypatch, bodies):
+    """Of a scene that is one kernel, and of one that has parts that are."""
     egg, floor = sp.Ellipsoid(radii=(0.2, 0.3, 0.4)), sp.HalfSpace((0, 0, 1), 0.0)
     place, velocity = [[0, 0, 0.41], [0.1, 0, 1.22]], [[0.5, -0.2, -1.0], [0, 0, -1.5]]
 
@@ -132,8 +131,7 @@ def test_a_step_is_that_of_many_kernels(monkeypatch, bodies):
         eggs = [sp.Body(f"egg{k}{flag}", egg, mass=0.7) for k in range(bodies)]
         scene = sp.Scene(eggs, [floor], timestep=0.02, friction=0.3)
         state = scene.state(position=place[:bodies], velocity=velocity[:bodies])
-        both = partial(sp.linearize, with_step=True) if bodies == 1 else sp.step
-        lowered = jax.jit(lambda s: both(scene, s)).lower(state)
+        lowered = jax.jit(lambda s: sp.linearize(scene, s, with_step=True)).lower(state)
         assert all(marks(lowered)) == any(marks(lowered)) == (flag == "1")
         *found, info = lowered.compile()(state)
         assert info.converged and info.contacts.force[:, 2].max() > 10

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -75,19 +76,19 @@ def identify(
     steps, n = observed.position.shape[:2]
     controls = np.zeros((steps, n, 6)) if controls is None else controls
     controls = vector("controls", controls, steps, n, 6)
-    model = _Model(make_scene, names, start, observed, controls)
+    at = _fits(make_scene, names, start, observed, controls)
     logarithms, evaluations = np.log([guess[name] for name in names]), 0
     for rho in relaxations:
         fit = least_squares(
-            lambda u, rho=rho: model.at(u, rho).residuals,
+            lambda u, rho=rho: at(u.tobytes(), rho).residuals,
             logarithms,
-            jac=lambda u, rho=rho: model.at(u, rho).jacobian,
+            jac=lambda u, rho=rho: at(u.tobytes(), rho).jacobian,
             x_scale="jac",
             method="lm",
             xtol=1e-10,
         )
         logarithms, evaluations = fit.x, evaluations + fit.nfev
-    converged = bool(model.at(fit.x, relaxations[-1]).converged)
+    converged = bool(at(fit.x.tobytes(), relaxations[-1]).converged)
     return _result(names, fit, evaluations, converged)
 
 
@@ -99,28 +100,25 @@ class _Fit(NamedTuple):
     converged: Bool[np.ndarray, ""]
 
 
-class _Model:
-    """Fits, by one program for all relaxations."""
+def _fits(
+    make_scene: Callable, names: tuple[str, ...], start: State, observed: State, controls: Array
+) -> Callable[[bytes, float], _Fit]:
+    """Of logarithms of the parameters and a relaxation, by one program for all of them."""
 
-    def __init__(
-        self, make_scene: Callable, names: tuple[str, ...], start: State, observed: State, controls
-    ) -> None:
-        def residuals(logarithms: Array, relaxation: Array) -> tuple[Array, tuple[Array, Array]]:
-            scene = make_scene(dict(zip(names, jnp.exp(logarithms), strict=True)))
-            found = rollout(scene, start, controls, SolverOptions(relaxation=relaxation))
-            change = difference(found.state, observed)[..., :6].ravel()
-            return change, (change, jnp.all(found.info.converged))
+    @jax.jit
+    @partial(jax.jacfwd, has_aux=True)
+    def run(logarithms: Array, relaxation: Array) -> tuple[Array, tuple[Array, Array]]:
+        scene = make_scene(dict(zip(names, jnp.exp(logarithms), strict=True)))
+        found = rollout(scene, start, controls, SolverOptions(relaxation=relaxation))
+        change = difference(found.state, observed)[..., :6].ravel()
+        return change, (change, jnp.all(found.info.converged))
 
-        self._slopes = jax.jit(jax.jacfwd(residuals, has_aux=True))
-        self._last: tuple[tuple, _Fit] | None = None
+    @lru_cache(maxsize=1)  # the Jacobian is asked for where the residuals have just been
+    def at(logarithms: bytes, relaxation: float) -> _Fit:
+        slopes, (change, fine) = run(np.frombuffer(logarithms), relaxation)
+        return _Fit(*map(np.asarray, (change, slopes, fine)))
 
-    def at(self, logarithms: np.ndarray, relaxation: float) -> _Fit:
-        """At these parameters; the last one is kept: where the Jacobian is asked for."""
-        here = (logarithms.tobytes(), relaxation)
-        if self._last is None or self._last[0] != here:
-            slopes, (change, fine) = self._slopes(logarithms, relaxation)
-            self._last = here, _Fit(*map(np.asarray, (change, slopes, fine)))
-        return self._last[1]
+    return at
 
 
 def _result(names: tuple[str, ...], fit: Any, evaluations: int, converged: bool) -> Identified:

@@ -8,7 +8,6 @@ import numpy as np
 from scipy.spatial.transform import Rotation
 
 from silico_py.body import Body
-from silico_py.integrator import FAST
 from silico_py.one_step import Info
 from silico_py.options import SolverOptions
 from silico_py.primitives import ConvexShape
@@ -167,7 +166,7 @@ def _contact(
         point=point,
         normal=np.asarray(contacts.normal[k], float),
         impulse=float(scene.timestep) * force / unit,
-        slip=(velocities[0] - velocities[1]) / _slip_unit(scene, pair, before, speed),
+        slip=(velocities[0] - velocities[1]) / units.of_slip(scene, pair, before, speed),
         friction=float(np.broadcast_to(scene.friction, len(scene.pairs))[k]),
         unit=unit,
         length=_length(a, b),
@@ -184,20 +183,6 @@ def _sides(scene: Scene, motions: list[Motion], pair: ContactPair) -> tuple[Plac
 def _length(a: Placed, b: Placed) -> float:
     """Of the smaller shape [m]."""
     return min(float(side.shape.characteristic_length) for side in (a, b) if side.shape.scaled)
-
-
-def _slip_unit(scene: Scene, pair: ContactPair, before: list[Motion], speed: float) -> float:
-    """`speed`, or how fast points of the pair may pass each other before the step, over `FAST`."""
-    velocity, sweep = np.zeros(3), []
-    for sign, index, piece in ((1, pair.body_a, pair.piece_a), (-1, pair.body_b, pair.piece_b)):
-        if index is not None:
-            body, motion = scene.bodies[index], before[index]
-            shape, position, _ = body.pieces[piece]
-            arm = np.array(position, float) - np.array(body.center_of_mass, float)
-            reach = np.linalg.norm(arm) + float(shape.characteristic_length)
-            velocity = velocity + sign * motion.velocity
-            sweep.append(reach * np.linalg.norm(motion.spin))
-    return max(speed, float(np.linalg.norm(velocity) + sum(sweep)) / FAST)
 
 
 def _growth(shape: ConvexShape, length: float) -> float:

@@ -7,7 +7,9 @@ import math
 import numpy as np
 
 from silico_py.assembly import PARTING
+from silico_py.integrator import FAST
 from silico_py.reference.certificate import Placed
+from silico_py.reference.motion import Motion
 from silico_py.scene import ContactPair, Scene
 
 Sides = tuple[Placed, Placed]
@@ -37,6 +39,20 @@ def of_bodies(scene: Scene, sides: list[Sides]) -> list[float]:
 def bodies_of(pair: ContactPair) -> list[int]:
     """The one or two that move."""
     return [i for i in (pair.body_a, pair.body_b) if i is not None]
+
+
+def of_slip(scene: Scene, pair: ContactPair, before: list[Motion], speed: float) -> float:
+    """`speed`, or how fast points of the pair may pass each other before the step, over `FAST`."""
+    velocity, sweep = np.zeros(3), []
+    for sign, index, piece in ((1, pair.body_a, pair.piece_a), (-1, pair.body_b, pair.piece_b)):
+        if index is not None:
+            body, motion = scene.bodies[index], before[index]
+            shape, position, _ = body.pieces[piece]
+            arm = np.array(position, float) - np.array(body.center_of_mass, float)
+            reach = np.linalg.norm(arm) + float(shape.characteristic_length)
+            velocity = velocity + sign * motion.velocity
+            sweep.append(reach * np.linalg.norm(motion.spin))
+    return max(speed, float(np.linalg.norm(velocity) + sum(sweep)) / FAST)
 
 
 def _overlap(a: Placed, b: Placed) -> float:
