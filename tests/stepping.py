@@ -73,3 +73,19 @@ def turned(rng, *shape):
     """Orientations at random."""
     turn = rng.normal(size=(*shape, 4))
     return jnp.array(turn / np.linalg.norm(turn, axis=-1, keepdims=True))
+
+
+def thrown(speed, seed, members=None):
+    """A box and a cone at random that pass and hit each other and the floor this fast."""
+    bodies = [
+        sp.Body("box", [sp.Box((0.3, 0.2, 0.15))], mass=1.0),
+        sp.Body("cone", [sp.Cone(0.2, 0.5)], mass=2.0),
+    ]
+    scene = sp.Scene(bodies, [sp.scenes.floor()], timestep=0.02, friction=0.4)
+    rng = np.random.default_rng(seed)
+    shape = () if members is None else (members,)
+    turn = turned(rng, *shape, 2)
+    place = rng.uniform(-0.1, 0.1, (*shape, 2, 3)) + [[0, 0, 0.35], [0, 0, 0.9]]
+    velocity = speed * rng.uniform((-1, -1, -1), (1, 1, 0), (*shape, 2, 3))
+    spin = 2 * speed * rng.uniform(-1, 1, (*shape, 2, 3))
+    return scene, sp.State(*map(jnp.array, (place, turn, velocity, spin)))

@@ -4,11 +4,14 @@ import os
 from pathlib import Path
 
 import jax
+import matplotlib
 import nbformat
 import pytest
+from matplotlib import pyplot as plt
 from nbclient import NotebookClient
 
 NOTEBOOKS = sorted((Path(__file__).parent.parent / "notebooks").glob("*.ipynb"))
+matplotlib.use("agg")
 
 
 @pytest.fixture
@@ -19,13 +22,16 @@ def same_cache(monkeypatch):
     monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", least)
 
 
+def code_cells(path):
+    return [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+
+
 def test_there_are_notebooks():
     assert len(NOTEBOOKS) == 6
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_notebook_runs(path, tmp_path, same_cache):
-    notebook = nbformat.read(path, as_version=4)
+def test_a_notebook_runs_in_a_kernel(tmp_path, same_cache):
+    notebook = nbformat.read(NOTEBOOKS[0], as_version=4)
     client = NotebookClient(
         notebook,
         timeout=300,
@@ -33,10 +39,22 @@ def test_notebook_runs(path, tmp_path, same_cache):
         resources={"metadata": {"path": str(tmp_path)}},
     )
     client.execute()  # raises where a cell does
-    assert all(cell.execution_count for cell in notebook.cells if cell.cell_type == "code")
+    last = [cell for cell in notebook.cells if cell.cell_type == "code"][-1]
+    assert last.execution_count and last.outputs
+
+
+@pytest.mark.filterwarnings("ignore:FigureCanvasAgg is non-interactive")
+@pytest.mark.parametrize("path", NOTEBOOKS[1:], ids=lambda path: path.stem)
+def test_notebook_runs(path, tmp_path, monkeypatch):
+    """Here, where much of what it compiles is compiled already: cells are plain Python."""
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for k, cell in enumerate(code_cells(path)):
+        exec(compile(cell.source, f"{path.name}, code cell {k}", "exec"), names)
+    plt.close("all")
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook_is_kept_without_outputs(path):
-    for cell in nbformat.read(path, as_version=4).cells:
+    for cell in code_cells(path):
         assert not cell.get("outputs") and cell.get("execution_count") is None

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from stepping import rolled, rolled_each, stepped, turned
+from stepping import rolled, rolled_each, stepped, thrown, turned
 
 import silico_py as sp
 from silico_py import reference
@@ -65,22 +65,6 @@ def test_boxes_of_ten_metres_land_in_few_iterations():
     )
     info = rolled_each(scene, states, 90, relaxation=1e-6).info
     assert int(info.iterations.max()) <= LIMIT
-
-
-def thrown(speed, seed, members=None):
-    """A box and a cone at random that pass and hit each other and the floor this fast."""
-    bodies = [
-        sp.Body("box", [sp.Box((0.3, 0.2, 0.15))], mass=1.0),
-        sp.Body("cone", [sp.Cone(0.2, 0.5)], mass=2.0),
-    ]
-    scene = sp.Scene(bodies, [FLOOR], timestep=0.02, friction=0.4)
-    rng = np.random.default_rng(seed)
-    shape = () if members is None else (members,)
-    turn = turned(rng, *shape, 2)
-    place = rng.uniform(-0.1, 0.1, (*shape, 2, 3)) + [[0, 0, 0.35], [0, 0, 0.9]]
-    velocity = speed * rng.uniform((-1, -1, -1), (1, 1, 0), (*shape, 2, 3))
-    spin = 2 * speed * rng.uniform(-1, 1, (*shape, 2, 3))
-    return scene, sp.State(*map(jnp.array, (place, turn, velocity, spin)))
 
 
 def test_derivatives_of_fast_bodies():
