@@ -4,7 +4,8 @@ A guess, such as the solution of a neighbouring problem, is tried first: pushed 
 central path, the further the less it solves, and given up at the first sign of trouble. Then an
 attempt sets out from the start, and another one that is eased from the beginning. With many nodes
 folds come one after another, and easing meets new ones; close to a solution it leads away from it:
-there the path is followed in between, from the first fold on.
+there the path is followed in between, from the first fold on, unless the attempt stalled far from
+any solution, for then the path is long and easing needs a dozen steps.
 
 What none of them solves is approached along families of problems that lead to it (see `stages`).
 """

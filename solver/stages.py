@@ -33,7 +33,9 @@ GUESSED, COLD, TURN, EASED, FOLLOW, PART, LOOK_ON, GO_ON, FOLLOW_ON = range(9)
 
 # Residual of a guess that is not worth a step, and of one in a crowd.
 FAR_GUESS, FAR_IN_CROWD = 0.5, 5.0
-CLOSE = 1e-2  # error that an attempt has to end with where there are fewer
+# Errors where an attempt ended: a path is followed from there below the first where nodes are few,
+# and where they are many unless it stalled above the second.
+CLOSE, FAR = 1e-2, 0.5
 FIRST_PART = 0.5  # share of the first member of a family, unless the problem names one
 LEAST_WAY = 1e-5  # between two members: less is where the solutions at hand end
 
@@ -132,7 +134,8 @@ def _next_stage(
 ) -> Array:
     """The next stage; `stays` says whether it is one of the same member."""
     stage, (cold, part) = lead.stage, _without_guess(problem)
-    turns = problem.has_many_nodes | (it.measures.error < CLOSE)
+    lost = it.stalled & (it.measures.error > FAR)
+    turns = problem.has_many_nodes & ~lost | (it.measures.error < CLOSE)
     after_cold = jnp.where(turns, TURN, EASED)
     # The path from the start, once: where the first member is as hard.
     to_path = (stage == PART) & ~done & (lead.share == part) & (cold == COLD) & (lead.family == 0)

@@ -77,10 +77,32 @@ def test_where_solutions_end_a_member_beyond_is_next():
         share=jnp.asarray(0.6 + stages.LEAST_WAY / 2),
     )
     measures = SimpleNamespace(residual=jnp.asarray(1.0), error=jnp.asarray(1.0))
-    it = SimpleNamespace(w=w, measures=measures)
+    it = SimpleNamespace(w=w, measures=measures, stalled=no)
     after = stages.following(problem, (lead,), it, no)[0]
     assert int(after.stage) == stages.PART  # from the start again
     assert float(after.share) == pytest.approx(0.8)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "stalled", "error", "expected"),
+    [
+        (1, True, 1.0, stages.EASED),
+        (1, True, 1e-3, stages.TURN),
+        (3, True, 1.0, stages.EASED),
+        (3, True, 0.1, stages.TURN),
+        (3, False, 1.0, stages.TURN),
+    ],
+)
+def test_a_path_is_followed_close_to_a_solution_or_where_folds_are_many(
+    nodes, stalled, error, expected
+):
+    problem, w = replace(folded(3.0), node_scale=jnp.ones((nodes, 1))), start_at(2.0)
+    no, far = jnp.asarray(False), jnp.asarray(jnp.inf)
+    lead = stages.leads(problem, stages.Base(w, far, far, exact=no, usable=no))[0]
+    assert int(lead.stage) == stages.COLD
+    measures = SimpleNamespace(residual=jnp.asarray(error), error=jnp.asarray(error))
+    it = SimpleNamespace(w=w, measures=measures, stalled=jnp.asarray(stalled))
+    assert int(stages.following(problem, (lead,), it, no)[0].stage) == expected
 
 
 def test_share_of_the_whole_is_like_none():
