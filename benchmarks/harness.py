@@ -125,6 +125,16 @@ def total(results: dict[str, Any], name: str) -> int:
     return sum(case[name] for case in results.values())
 
 
+def counted(converged: np.ndarray, iterations: np.ndarray) -> dict[str, Any]:
+    """Of steps: how many, which took more than `LIMIT` or are unsolved, and mean iterations."""
+    return {
+        "steps": converged.size,
+        "failed": int((~converged | (iterations > LIMIT)).sum()),
+        "unsolved": int((~converged).sum()),
+        "iterations": float(iterations.mean()),
+    }
+
+
 def colored(text: str, good: bool) -> str:
     """Green where a bar is met, red where it is not."""
     return f"[green]{text}[/green]" if good else f"[bold red]{text}[/bold red]"

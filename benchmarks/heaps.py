@@ -31,7 +31,6 @@ SECONDS = 1.5
 FREQUENCIES = (30, 100)
 RELAXATIONS = (1e-3, 1e-5)
 CASES = [(f, rho) for f in FREQUENCIES for rho in RELAXATIONS]
-ITERATIONS = 30
 QUICK_MEMBERS, FULL_MEMBERS = 2, 10
 
 
@@ -91,13 +90,7 @@ def summary(runs: list[tuple], steps: int, seconds: float) -> dict[str, Any]:
     )
     each = 1e3 * seconds / converged.size
     converged, iterations = converged[:, :steps], iterations[:, :steps]
-    return {
-        "steps": converged.size,
-        "failed": int((~converged | (iterations > ITERATIONS)).sum()),
-        "unsolved": int((~converged).sum()),
-        "iterations": float(iterations.mean()),
-        "milliseconds": each,  # a step
-    }
+    return {**harness.counted(converged, iterations), "milliseconds": each}  # a step
 
 
 def random_starts(state: sp.State, members: int) -> sp.State:

@@ -8,9 +8,8 @@ a fall over the size) are drawn anew for each member.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from rich.console import Console
@@ -18,7 +17,6 @@ from rich.table import Table
 
 import silico_py as sp
 from benchmarks import harness
-from silico_py.study.runs import of_each
 
 SCENES = (
     ("sphere", "capsule"),
@@ -40,44 +38,53 @@ FRICTIONS = (0.0, 0.1, 0.3, 0.5, 1.0, 2.0)
 WAYS = (0.0, 0.1, 0.3, 1.0, 3.0, np.inf)  # of the fastest body in a step, in sizes of the scene
 
 
+class Steps(NamedTuple):
+    """(members, STEPS) whether each converged, Newton steps, and the way of its fastest body."""
+
+    converged: np.ndarray
+    iterations: np.ndarray
+    way: np.ndarray
+
+
 def run(quick: bool, console: Console) -> bool:
     """True when every step converges within the limit."""
     members = QUICK_MEMBERS if quick else FULL_MEMBERS
     found = {
-        " + ".join(kinds): outcome(kinds, members)
+        " + ".join(kinds): simulated(kinds, members)
         for kinds in harness.track(SCENES, "scenes at random", console)
     }
-    results = {name: summary(*parts) for name, parts in found.items()}
-    whole = [
-        np.concatenate([v.ravel() for v in parts]) for parts in zip(*found.values(), strict=True)
-    ]
-    results["all"] = summary(*whole)
+    found["all"] = whole = Steps(*map(np.concatenate, zip(*found.values(), strict=True)))
+    results = {name: harness.counted(*steps[:2]) for name, steps in found.items()}
     for low, high in pairwise(WAYS):
-        here = (whole[2] >= low) & (whole[2] < high)
-        results[f"all, {low:g} to {high:g} sizes a step"] = summary(*(v[here] for v in whole))
+        here = (whole.way >= low) & (whole.way < high)
+        if here.any():
+            name = f"all, {low:g} to {high:g} sizes a step"
+            results[name] = harness.counted(whole.converged[here], whole.iterations[here])
     harness.save("robustness_random", results, quick)
     console.print(table(results))
     return results["all"]["failed"] == 0
 
 
-def outcome(kinds: tuple[str, ...], members: int) -> tuple[np.ndarray, ...]:
-    """(members, STEPS) whether it converged, Newton steps, and how far a body moved, in sizes."""
+def simulated(kinds: tuple[str, ...], members: int) -> Steps:
+    """Of so many scenes with these shapes."""
     rng = np.random.default_rng(len(kinds))
     made = [member(kinds, rng) for _ in range(members)]
-    size = np.array([one[2] for one in made])
-    scenes = jax.tree.map(lambda *v: jnp.stack([jnp.asarray(x) for x in v]), *(m[:2] for m in made))
-    relaxation = jnp.asarray(10 ** rng.uniform(-9, -2, members))
+    chosen = [sp.SolverOptions(relaxation=rho) for rho in 10 ** rng.uniform(-9, -2, members)]
 
-    def one(member: Any) -> tuple:
-        (scene, state), rho = member
-        options = sp.SolverOptions(relaxation=rho)
+    def simulate(scene: sp.Scene, state: sp.State, options: sp.SolverOptions) -> Steps:
         trajectory = sp.rollout(scene, state, STEPS, options)
-        way = scene.timestep * jnp.linalg.norm(trajectory.state.velocity, axis=-1).max(axis=-1)
-        return trajectory.info.converged, trajectory.info.iterations, way
+        speed = jnp.linalg.norm(trajectory.state.velocity, axis=-1).max(axis=-1)
+        info = trajectory.info
+        return Steps(info.converged, info.iterations, scene.timestep * speed)
 
-    every = jax.jit(lambda batch: of_each(one, batch), compiler_options=sp.compiler_options())
-    converged, iterations, way = map(np.asarray, every((scenes, relaxation)))
-    return converged, iterations, way / size[:, None]
+    program, _ = harness.compiled(simulate, *made[0][:2], chosen[0])
+    runs = [
+        program(scene, state, options)
+        for (scene, state, _), options in zip(made, chosen, strict=True)
+    ]
+    steps = Steps(*(np.stack(part) for part in zip(*runs, strict=True)))
+    size = np.array([size for *_, size in made])
+    return steps._replace(way=steps.way / size[:, None])
 
 
 def member(kinds: tuple[str, ...], rng: np.random.Generator) -> tuple[sp.Scene, sp.State, float]:
@@ -102,22 +109,10 @@ def member(kinds: tuple[str, ...], rng: np.random.Generator) -> tuple[sp.Scene, 
     return scene, scene.state(position, turns, velocity, turning), size
 
 
-def summary(converged: np.ndarray, iterations: np.ndarray, _: np.ndarray) -> dict[str, Any]:
-    """Of steps: how many there are, failed, and were not solved at all."""
-    return {
-        "steps": iterations.size,
-        "failed": int((iterations > harness.LIMIT).sum()),
-        "unsolved": int((~converged).sum()),
-        "mean": float(iterations.mean()) if iterations.size else 0.0,
-    }
-
-
 def table(results: dict[str, dict[str, Any]]) -> Table:
     """One row each; in brackets steps that no limit helps."""
-    out = Table("scenes", "steps", "failed steps", "iterations", title="random scenes")
+    out = Table("scenes", "steps", "of them", "failed", title="random scenes")
     for name, row in results.items():
-        share = 100 * row["failed"] / max(row["steps"], 1)
-        text = f"{row['failed']} ({row['unsolved']}), {share:.2g} %"
-        failed = harness.colored(text, row["failed"] == 0)
-        out.add_row(name, str(row["steps"]), failed, f"{row['mean']:.1f}")
+        share = f"{100 * row['failed'] / row['steps']:.2g} %"
+        out.add_row(name, str(row["steps"]), harness.cell(row), share)
     return out

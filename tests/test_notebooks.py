@@ -22,8 +22,10 @@ def same_cache(monkeypatch):
     monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", least)
 
 
-def code_cells(path):
-    return [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+def read(path):
+    """A notebook and its code cells."""
+    notebook = nbformat.read(path, as_version=4)
+    return notebook, [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
 def test_there_are_notebooks():
@@ -31,7 +33,7 @@ def test_there_are_notebooks():
 
 
 def test_a_notebook_runs_in_a_kernel(tmp_path, same_cache):
-    notebook = nbformat.read(NOTEBOOKS[0], as_version=4)
+    notebook, cells = read(NOTEBOOKS[0])
     client = NotebookClient(
         notebook,
         timeout=300,
@@ -39,8 +41,8 @@ def test_a_notebook_runs_in_a_kernel(tmp_path, same_cache):
         resources={"metadata": {"path": str(tmp_path)}},
     )
     client.execute()  # raises where a cell does
-    last = [cell for cell in notebook.cells if cell.cell_type == "code"][-1]
-    assert last.execution_count and last.outputs
+    assert all(cell.execution_count for cell in cells)
+    assert cells[-1].outputs
 
 
 @pytest.mark.filterwarnings("ignore:FigureCanvasAgg is non-interactive")
@@ -49,12 +51,12 @@ def test_notebook_runs(path, tmp_path, monkeypatch):
     """Here, where much of what it compiles is compiled already: cells are plain Python."""
     monkeypatch.chdir(tmp_path)
     names = {}
-    for k, cell in enumerate(code_cells(path)):
+    for k, cell in enumerate(read(path)[1]):
         exec(compile(cell.source, f"{path.name}, code cell {k}", "exec"), names)
     plt.close("all")
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook_is_kept_without_outputs(path):
-    for cell in code_cells(path):
+    for cell in read(path)[1]:
         assert not cell.get("outputs") and cell.get("execution_count") is None

@@ -66,19 +66,28 @@ def test_a_family_that_does_not_lead_on_makes_room_for_the_next(blocked_first, m
     assert float(found.variables.y[0, 0]) == pytest.approx(root_of(3.0), abs=1e-7)
 
 
+def first_lead(problem):
+    """Without a guess."""
+    no, far = jnp.asarray(False), jnp.asarray(jnp.inf)
+    return stages.leads(problem, stages.Base(start_at(2.0), far, far, exact=no, usable=no))[0]
+
+
+def after_failure(problem, lead, error, stalled):
+    """The lead after an attempt of its that ended with this error."""
+    measures = SimpleNamespace(residual=jnp.asarray(error), error=jnp.asarray(error))
+    it = SimpleNamespace(w=start_at(2.0), measures=measures, stalled=jnp.asarray(stalled))
+    return stages.following(problem, (lead,), it, jnp.asarray(False))[0]
+
+
 def test_where_solutions_end_a_member_beyond_is_next():
-    problem, w = folded(3.0), start_at(2.0)
-    no = jnp.asarray(False)
-    far = jnp.asarray(jnp.inf)
-    lead = stages.leads(problem, stages.Base(w, far, far, exact=no, usable=no))[0]
+    problem = folded(3.0)
+    lead = first_lead(problem)
     lead = lead._replace(
         stage=jnp.asarray(stages.FOLLOW_ON),
         solved=jnp.asarray(0.6),
         share=jnp.asarray(0.6 + stages.LEAST_WAY / 2),
     )
-    measures = SimpleNamespace(residual=jnp.asarray(1.0), error=jnp.asarray(1.0))
-    it = SimpleNamespace(w=w, measures=measures, stalled=no)
-    after = stages.following(problem, (lead,), it, no)[0]
+    after = after_failure(problem, lead, error=1.0, stalled=False)
     assert int(after.stage) == stages.PART  # from the start again
     assert float(after.share) == pytest.approx(0.8)
 
@@ -96,13 +105,10 @@ def test_where_solutions_end_a_member_beyond_is_next():
 def test_a_path_is_followed_close_to_a_solution_or_where_folds_are_many(
     nodes, stalled, error, expected
 ):
-    problem, w = replace(folded(3.0), node_scale=jnp.ones((nodes, 1))), start_at(2.0)
-    no, far = jnp.asarray(False), jnp.asarray(jnp.inf)
-    lead = stages.leads(problem, stages.Base(w, far, far, exact=no, usable=no))[0]
+    problem = replace(folded(3.0), node_scale=jnp.ones((nodes, 1)))
+    lead = first_lead(problem)
     assert int(lead.stage) == stages.COLD
-    measures = SimpleNamespace(residual=jnp.asarray(error), error=jnp.asarray(error))
-    it = SimpleNamespace(w=w, measures=measures, stalled=jnp.asarray(stalled))
-    assert int(stages.following(problem, (lead,), it, no)[0].stage) == expected
+    assert int(after_failure(problem, lead, error, stalled).stage) == expected
 
 
 def test_share_of_the_whole_is_like_none():

@@ -1,7 +1,6 @@
 """Steps from the solutions of those before: the same motion in fewer iterations."""
 
 import dataclasses
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -27,16 +26,22 @@ def thrown():
     return scene, dataclasses.replace(state, velocity=jnp.array([[1.0, 0.3, -2.0]]))
 
 
-@partial(jax.jit, static_argnums=2)
-def run(scene, state, options):
+@jax.jit
+def run(scene, state):
     """The trajectory and the slope of where it ends by where it starts to go."""
 
     def last(velocity):
         start = dataclasses.replace(state, velocity=velocity)
-        trajectory = sp.rollout(scene, start, STEPS, options)
+        trajectory = sp.rollout(scene, start, STEPS, WARM)
         return jnp.sum(trajectory.state.position[-1]), trajectory
 
     return jax.grad(last, has_aux=True)(state.velocity)[::-1]
+
+
+def slope_of(slopes):
+    """The slope of `run` as a product of those of its steps, first to last."""
+    total = np.linalg.multi_dot(slopes[::-1])
+    return np.sum(total[:3, 6:9], axis=0)[None]
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +52,7 @@ def cold(thrown):
 
 @pytest.fixture(scope="module")
 def warm(thrown):
-    return run(*thrown, WARM)
+    return run(*thrown)
 
 
 def test_warm_start_leads_to_the_same_motion_in_half_the_iterations(cold, warm):
@@ -65,8 +70,7 @@ def test_warm_start_leaves_gradients_alone(thrown, cold, warm):
     nothing = sp.no_guess(scene, state, WARM)
     before = [state, *members_of(cold.state)[:-1]]
     slopes = [sp.linearize(scene, at, None, SOFT_TO_TIGHT, WARM, nothing)[0][1] for at in before]
-    total = np.linalg.multi_dot(slopes[::-1])
-    np.testing.assert_allclose(warm[1], np.sum(total[:3, 6:9], axis=0)[None], rtol=1e-6)
+    np.testing.assert_allclose(warm[1], slope_of(slopes), rtol=1e-6)
 
 
 def test_rollout_passes_on_the_guesses_of_its_steps(thrown, warm):
@@ -150,9 +154,7 @@ def test_a_loop_of_linearize_is_the_rollout_and_its_slopes(thrown, warm):
         np.testing.assert_allclose(getattr(path, name), expected, atol=1e-10)
     force = trajectory.info.contacts.force
     np.testing.assert_allclose(info.contacts.force, force, atol=1e-7 * np.max(force))
-    total = np.linalg.multi_dot(np.asarray(slopes)[::-1])
-    found = np.sum(total[:3, 6:9], axis=0)[None]
-    np.testing.assert_allclose(found, by_velocity, rtol=1e-6)
+    np.testing.assert_allclose(slope_of(np.asarray(slopes)), by_velocity, rtol=1e-6)
 
 
 def test_next_state_of_linearize_carries_derivatives(thrown):
