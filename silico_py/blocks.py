@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from silico_py.solver.dense import matmul
+from silico_py.solver.fusion import materialized
 
 Matrix = Float[Array, "rows columns"]
 
@@ -36,12 +37,12 @@ class Columns:
         return jnp.concatenate([self._row(part, dtype) for part in parts])
 
     def _row(self, part: Blocks, dtype: jnp.dtype) -> Matrix:
-        pieces, missing = [], 0
+        pieces, missing, named = [], 0, materialized(part.named)
         for name, size in self.sizes.items():
-            if name not in part.named:
+            if name not in named:
                 missing += size
                 continue
-            pieces += [jnp.zeros((part.rows, missing), dtype), part.named[name]]
+            pieces += [jnp.zeros((part.rows, missing), dtype), named[name]]
             missing = 0
         pieces += [jnp.zeros((part.rows, missing), dtype)]
         return jnp.concatenate([piece for piece in pieces if piece.size], axis=1)

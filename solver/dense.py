@@ -18,7 +18,15 @@ from jax.custom_batching import custom_vmap
 from jax.experimental.xla_metadata import set_xla_metadata
 from jaxtyping import Array, Float, Int
 
-from silico_py.solver.fusion import compact, fused, in_kernel, in_parts, is_available
+from silico_py.solver.fusion import (
+    abreast,
+    compact,
+    fused,
+    in_kernel,
+    in_parts,
+    is_available,
+    materialized,
+)
 
 LARGEST_SYSTEM = 20  # rows of a system that is factorised here; larger programs compile slowly
 LARGEST_SUBSTITUTION = 128  # rows of a factor that is substituted here
@@ -26,6 +34,9 @@ MATERIALIZED = 4000  # products of a sum that is one loop nest
 ONE_LOOP = 1000  # the same inside a kernel, where several terms at a time take less than that
 UNROLLED = 4  # terms of a product that is written term by term
 SCATTERED = 2000  # entries of a sum by target from which on a scatter takes less time
+WRITTEN_OUT = (
+    12  # rows of a matrix whose elimination is no loop where batches are evaluated at once
+)
 NARROW = 4  # terms or columns of a product that costs less than a call to a library
 
 
@@ -231,6 +242,10 @@ def inverse(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """
     if not matrix.size:
         return matrix
+    if abreast() and len(matrix) <= WRITTEN_OUT:
+        for k in range(len(matrix)):
+            matrix = materialized(_eliminated(k, matrix))
+        return matrix
     return jax.lax.fori_loop(0, len(matrix), _eliminated, matrix)
 
 
@@ -254,7 +269,7 @@ def pivoted_inverse(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
     return found[:, jnp.argsort(order)]
 
 
-def _eliminated(k: Array, a: Float[Array, "n n"]) -> Float[Array, "n n"]:
+def _eliminated(k: Array | int, a: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """Row and column k replaced by those of the inverse."""
     here = jnp.arange(len(a), dtype=np.int32) == k
     row = jnp.where(here, 1, a[k]) / a[k, k]

@@ -92,6 +92,21 @@ def is_available() -> bool:
     return on and jax.default_backend() == "cpu" and _supported()
 
 
+def materialized(arrays: Any) -> Any:
+    """The same arrays, in memory where batches are evaluated at once.
+
+    A kernel of a GPU has a thread for each entry of its result. What makes a long vector of parts
+    becomes one kernel with what makes the parts, and each of its threads then takes the time of
+    all of them.
+    """
+    return jax.lax.optimization_barrier(arrays) if abreast() else arrays
+
+
+def abreast() -> bool:
+    """Whether what is traced is for a batch whose members are evaluated at once."""
+    return not (in_kernel() or in_turn())
+
+
 def fused(function: Callable, at_once: Callable | None = None) -> Callable:
     """`function` of arrays, evaluated by one kernel on the CPU where that is possible.
 

@@ -17,7 +17,7 @@ from jax.custom_batching import custom_vmap
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
-IN_FLIGHT = 2**22  # numbers in the states of all members in lanes, enough to keep a GPU busy
+IN_FLIGHT = 2**24  # numbers in the states of all members in lanes, enough to keep a GPU busy
 
 
 class Rounds(NamedTuple):

@@ -17,6 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from silico_py.solver.fusion import materialized
+
 _registered = partial(
     jax.tree_util.register_dataclass, data_fields=["flat"], meta_fields=["layout"]
 )
@@ -139,7 +141,7 @@ class Conditions(_Vector):
     def of_products(self, products: Sequence[Float[Array, "cells dim"]]) -> Conditions:
         """Zero rows, and these products of each group."""
         parts = [jnp.zeros_like(self.rows), *(p.reshape(-1) for p in products)]
-        return Conditions(jnp.concatenate(parts), self.layout)
+        return Conditions(jnp.concatenate(materialized(parts)), self.layout)
 
     @property
     def rows(self) -> Float[Array, " rows"]:
@@ -182,4 +184,4 @@ def _layout(nodes: Array, cells: Sequence[tuple[Array, Array]], columns: bool = 
 def _joined(parts: Sequence[Array], columns: bool = False) -> Array:
     lead = parts[0].ndim - 2 - columns
     flat = [p.reshape(*p.shape[:lead], -1, *p.shape[lead + 2 :]) for p in parts]
-    return jnp.concatenate(flat, axis=lead)
+    return jnp.concatenate(materialized(flat), axis=lead)

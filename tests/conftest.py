@@ -15,9 +15,11 @@ os.environ["JAX_TRACEBACK_IN_LOCATIONS_LIMIT"] = "0"
 jax.config.update("jax_traceback_in_locations_limit", 0)
 LOOP_PASSES = "simplify-while-loops,while-loop-constant-sinking,while-loop-invariant-code-motion"
 QUICK = (
-    "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0 "
-    f"--xla_cpu_parallel_codegen_split_count=1 --xla_disable_hlo_passes={LOOP_PASSES}"
+    "--xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1 "
+    f"--xla_disable_hlo_passes={LOOP_PASSES}"
 )
+if jax.__version_info__ < (0, 11):  # a flag that XLA does not know ends the process
+    QUICK += " --xla_cpu_use_fusion_emitters=false"
 gc.set_threshold(200_000, 50, 100)  # tracing makes many objects, and little garbage
 os.environ["XLA_FLAGS"] = f"{QUICK} {os.environ.get('XLA_FLAGS', '')}"
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:

@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -88,3 +89,24 @@ def test_says_when_no_pass_is_left():
     rhs = jnp.asarray(rng.normal(size=(SIZE, 1)))
     found = solved(matrix, inverse, rhs)  # which compares what is said with the defect
     assert abs(np.asarray(matrix) @ found - rhs).max() > 1e-6
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_batch_goes_on_until_its_last_member_is_accurate(monkeypatch, shared):
+    """Members of one, of a few and of all passes, as elsewhere than on a CPU."""
+    monkeypatch.setattr("silico_py.solver.fusion.in_turn", lambda: False)
+    spectra = 3 * [(1e-3, 4.0, -1.0)] if shared else [(), (1e-3, 4.0, -1.0), (0.02,)]
+    systems = [system(0 if shared else k, spectrum) for k, spectrum in enumerate(spectra)]
+    matrices, inverses = (jnp.stack([s[k] for s in systems]) for k in (0, 1))
+    rhs = jnp.asarray(systems[0][2].normal(size=(3, SIZE, 2)) * [[[1, 1e-6]]])
+
+    def solution(matrix, inverse, rhs):
+        operators = (partial(jnp.matmul, m) for m in (matrix, inverse))
+        return krylov.solve(*operators, rhs, 1e-12)
+
+    given = (matrices[0], inverses[0]) if shared else (matrices, inverses)
+    axes = (None, None, 0) if shared else 0
+    found, accurate = jax.jit(jax.vmap(solution, axes))(*given, rhs)
+    assert accurate.all()
+    size = jnp.max(jnp.abs(rhs), axis=1, keepdims=True)
+    assert jnp.max(abs(matrices @ found - rhs) / size) < 1.1e-12
