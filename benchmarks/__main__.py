@@ -19,6 +19,7 @@ from benchmarks import (
     derivatives,
     equal_accuracy,
     gap_gradient,
+    gpu,
     grasp,
     harness,
     heaps,
@@ -55,6 +56,7 @@ ALL = {
     "speed": speed.run,
     "equal_accuracy": equal_accuracy.run,
     "throughput": throughput.run,
+    "gpu": gpu.run,
     "grasp": grasp.run,
     "gap_gradient": gap_gradient.run,
 }

@@ -90,6 +90,12 @@ def visited(scene: sp.Scene, state: sp.State) -> sp.State:
     return jax.tree.map(np.asarray, sp.rollout(scene, state, PHASES).state)
 
 
+def spread(motion: sp.State, batch: int) -> sp.State:
+    """So many of its states: one after another far apart, the first from the middle."""
+    members = (PHASES // 2 + STRIDE * np.arange(batch)) % PHASES
+    return jax.tree.map(lambda v: v[members], motion)
+
+
 def compare(
     scene: str, kind: str, motion: sp.State, quick: bool, console: Console
 ) -> dict[str, dict[str, Any]]:
@@ -145,14 +151,12 @@ def measure(task: Task) -> dict[str, float]:
         MemoryError: before running what would not fit.
     """
     scene, _ = SCENES[task.scene]()
-    # Far apart in the motion, the first in the middle of it.
-    members = (PHASES // 2 + STRIDE * np.arange(task.batch)) % PHASES
-    states = jax.tree.map(lambda v: v[members], task.motion)
+    states = spread(task.motion, task.batch)
     module, free = engines.load(task.simulator), harness.free_memory()
     make = module.stepper if task.kind == KINDS[0] else module.linearizer
     program = make(scene, states, STEPS)
     if free is not None and program.memory > MEMORY_SHARE * free:
-        raise MemoryError(f"would take {_gib(program.memory)} of {_gib(free)} that are free")
+        raise MemoryError(f"would take {gib(program.memory)} of {gib(free)} that are free")
     seconds = harness.alternate({"call": program.run}, task.repeats)["call"]
     return {
         "steps a second": STEPS * task.batch / seconds,
@@ -187,7 +191,7 @@ def _cell(figures: dict[str, float] | None) -> str:
     """Steps a second, memory, and the share that failed if any did."""
     if figures is None:
         return "-"
-    text = f"{figures['steps a second']:,.0f} ({_gib(figures['memory'])})"
+    text = f"{figures['steps a second']:,.0f} ({gib(figures['memory'])})"
     failed = 1 - figures["good"]
     return text if not failed else f"{text} {harness.colored(f'{failed:.1%} failed', False)}"
 
@@ -198,7 +202,8 @@ def _ratio(ours: dict[str, float] | None, theirs: dict[str, float] | None) -> fl
     return ours["steps a second"] / theirs["steps a second"]
 
 
-def _gib(size: float) -> str:
+def gib(size: float) -> str:
+    """Bytes, readable."""
     return f"{size / 2**30:.3g} GiB" if size > 2**30 else f"{size / 2**20:.3g} MiB"
 
 

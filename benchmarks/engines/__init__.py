@@ -1,15 +1,16 @@
 """Simulators behind one surface, so that a benchmark treats all of them alike.
 
 Each module here holds a class `Engine` for accuracy and latency of single runs. Those that run
-batches have two functions as well, `stepper` and `linearizer`, which make a `Program`. Scenes
-are ours; `mujoco_c` exports them for MuJoCo and MJX, `drake` rebuilds boxes and half-spaces.
+batches have two functions as well, `stepper` and `linearizer`, which make a `Program`, and those
+on a GPU a third, `together`. Scenes are ours; `mujoco_c` exports them for MuJoCo and MJX, `drake`
+rebuilds boxes and half-spaces.
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -19,6 +20,8 @@ import silico_py as sp
 
 # Modules of this folder, and the package that each needs.
 REQUIRES = {"ours": "silico_py", "mujoco_c": "mujoco", "mjx": "mujoco.mjx", "drake": "pydrake"}
+
+PIECE = 10  # steps of the one program that follows a path at every frequency
 
 
 class Path(NamedTuple):
@@ -47,6 +50,11 @@ class Program(NamedTuple):
     good: Callable[[], float]
     memory: int
     compiling: float
+
+
+# A batch simulated for a second with so many steps, piece by piece: paths with the members first,
+# in arrays of the device, not finite from where a step failed.
+Together = Callable[[int], Iterator[Path]]
 
 
 class SimulationError(RuntimeError):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, ClassVar
 
 import jax
@@ -19,7 +20,6 @@ import silico_py as sp
 from benchmarks import engines, harness
 from benchmarks.engines import mujoco_c
 
-CHUNK = 10  # steps of the one program that follows a path at every frequency
 FEW = (4, 8)  # iterations of the solver, and of its line search
 
 
@@ -52,9 +52,9 @@ class Engine:
         self.model, self.data = mjx.put_model(self.source), mjx.make_data(self.source)
 
     def path(self, state: sp.State, frequency: int, seconds: int) -> engines.Path:
-        model, start = self._retimed(frequency), self._start(state)
+        model, start = self.retimed(frequency), self._start(state)
         parts = []
-        for _ in range(harness.divided(frequency * seconds, CHUNK)):
+        for _ in range(harness.divided(frequency * seconds, engines.PIECE)):
             part, start = _chunk(model, self.data, *start)
             parts.append(np.asarray(part))
         rows = np.concatenate(parts).reshape(frequency * seconds, -1, 7)
@@ -63,7 +63,7 @@ class Engine:
     def timed(
         self, states: sp.State, frequency: int, seconds: int
     ) -> tuple[Callable[[], Any], float]:
-        model = self._retimed(frequency)
+        model = self.retimed(frequency)
         starts = [self._start(state) for state in harness.members(states)]
         program, compiling = harness.compiled(
             lambda m, d, qpos, qvel: _advance(m, d, qpos, qvel, frequency * seconds)[0],
@@ -74,8 +74,8 @@ class Engine:
             jax.block_until_ready(program(model, self.data, *start)) for start in starts
         ], compiling
 
-    def _retimed(self, frequency: int) -> mjx.Model:
-        """Changes arrays only, so that nothing is compiled again."""
+    def retimed(self, frequency: int) -> mjx.Model:
+        """The model with so many steps a second; only arrays change, nothing compiles again."""
         self.source.opt.timestep = 1 / frequency
         stiff(self.source)
         changed = {"opt.timestep": 1 / frequency, "geom_solref": self.source.geom_solref}
@@ -100,7 +100,31 @@ def _advance(model: mjx.Model, data: mjx.Data, qpos: Any, qvel: Any, steps: int)
 
 @jax.jit
 def _chunk(model: mjx.Model, data: mjx.Data, qpos: jax.Array, qvel: jax.Array) -> Any:
-    return _advance(model, data, qpos, qvel, CHUNK)
+    return _advance(model, data, qpos, qvel, engines.PIECE)
+
+
+def together(scene: sp.Scene, states: sp.State, setting: str) -> engines.Together:
+    """A batch at every frequency, all members at once."""
+    with _precision():
+        engine = Engine(scene, engines.member(states, 0), setting)
+        start = tuple(map(jnp.asarray, mujoco_c.coordinates(states)))
+        piece = jax.vmap(partial(_advance, steps=engines.PIECE), in_axes=(None, None, 0, 0))
+        program, _ = harness.compiled(piece, engine.model, engine.data, *start, options={})
+
+    def simulate(frequency: int) -> Iterator[engines.Path]:
+        with _precision():
+            model, at = engine.retimed(frequency), start
+        for _ in range(harness.divided(frequency, engines.PIECE)):
+            path, at = program(model, engine.data, *at)
+            rows = path.reshape(*path.shape[:2], -1, 7)
+            yield engines.Path(rows[..., :3], rows[..., 3:])
+
+    return simulate
+
+
+def _precision() -> Any:
+    """Double on a CPU, where it is as fast; single elsewhere."""
+    return jax.enable_x64(jax.default_backend() == "cpu")
 
 
 def stepper(scene: sp.Scene, states: sp.State, steps: int) -> engines.Program:
@@ -150,8 +174,7 @@ def _moved(qpos: jax.Array, tangent: jax.Array) -> jax.Array:
 
 
 def _program(one: Callable, source: mujoco.MjModel, states: sp.State) -> engines.Program:
-    """In double precision on a CPU, where it is as fast; in single precision elsewhere."""
-    with jax.enable_x64(jax.default_backend() == "cpu"):
+    with _precision():
         starts = map(jnp.asarray, mujoco_c.coordinates(states))
         given = (mjx.put_model(source), mjx.make_data(source), *starts)
         together = jax.vmap(one, in_axes=(None, None, 0, 0))

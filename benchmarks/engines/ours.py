@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 import silico_py as sp
 from benchmarks import engines, harness
 
-CHUNK = 10  # steps of the one program that follows a path at every frequency
 RELAXATIONS = {"relaxation 1e-4": 1e-4, "relaxation 1e-6": 1e-6}
 # On a GPU a step of a batch waits for its last member: a rare hard one is given up early.
 BATCH_OPTIONS = sp.SolverOptions(relaxation=1e-6, polish=0, max_iterations=100)
@@ -30,8 +31,8 @@ class Engine:
 
     def path(self, state: sp.State, frequency: int, seconds: int) -> engines.Path:
         scene, parts = harness.retimed(self.scene, 1 / frequency), []
-        for _ in range(harness.divided(frequency * seconds, CHUNK)):
-            part = sp.rollout(scene, state, CHUNK, self.options)
+        for _ in range(harness.divided(frequency * seconds, engines.PIECE)):
+            part = sp.rollout(scene, state, engines.PIECE, self.options)
             if not part.info.converged.all():
                 raise engines.SimulationError("a step did not converge")
             parts.append(engines.Path(part.state.position, part.state.orientation))
@@ -50,6 +51,28 @@ class Engine:
         return lambda: [
             jax.block_until_ready(program(scene, start, self.options)) for start in starts
         ], compiling
+
+
+def together(scene: sp.Scene, states: sp.State, setting: str) -> engines.Together:
+    """A batch at every frequency, all members at once."""
+    options = dataclasses.replace(BATCH_OPTIONS, relaxation=RELAXATIONS[setting])
+
+    def piece(scene: sp.Scene, state: sp.State) -> Any:
+        trajectory = sp.rollout(scene, state, engines.PIECE, options)
+        well = trajectory.info.converged[:, None, None]
+        position = jnp.where(well, trajectory.state.position, jnp.nan)
+        last = jax.tree.map(lambda v: v[-1], trajectory.state)
+        return engines.Path(position, trajectory.state.orientation), last
+
+    program, _ = harness.compiled(jax.vmap(piece, in_axes=(None, 0)), scene, states)
+
+    def simulate(frequency: int) -> Iterator[engines.Path]:
+        here, state = harness.retimed(scene, 1 / frequency), states
+        for _ in range(harness.divided(frequency, engines.PIECE)):
+            path, state = program(here, state)
+            yield path
+
+    return simulate
 
 
 def stepper(scene: sp.Scene, states: sp.State, steps: int) -> engines.Program:
