@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 import jax
+import pytest
 
 jax.config.update("jax_enable_x64", True)
 # A test compiles far more than it runs: what makes programs fast is left out, with half of
@@ -26,3 +27,16 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     cache = Path(__file__).parent.parent / ".cache" / "jax"
     jax.config.update("jax_compilation_cache_dir", str(cache))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+
+# Linux gives a process 65,530 regions of memory; some versions of XLA take one for each loop.
+MOST_REGIONS = 40_000
+REGIONS = Path("/proc/self/maps")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def bounded_programs():
+    """After each file, programs are given up if they take too many regions of memory."""
+    yield
+    if REGIONS.exists() and len(REGIONS.read_text().splitlines()) > MOST_REGIONS:
+        jax.clear_caches()
+        gc.collect()
