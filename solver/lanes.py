@@ -2,13 +2,15 @@
 
 A loop under `jax.vmap` runs until its last member has ended, while all others wait. Here a batch
 goes through a limited number of lanes in rounds: the first members that have not ended take a few
-steps and make room for others. A batch then costs the steps of its members, not those of the
-slowest times their number, and needs the memory of its lanes.
+steps and make room for others. When few are left, they go on in fewer lanes. A batch then costs
+the steps of its members, not those of the slowest times their number, and needs the memory of its
+lanes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -18,6 +20,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
 IN_FLIGHT = 2**24  # numbers in the states of all members in lanes, enough to keep a GPU busy
+FEWER = 8  # times less lanes are left when no more are needed
 
 
 class Rounds(NamedTuple):
@@ -112,9 +115,8 @@ def _run(rounds: Rounds, batch: _Batch, leaves: tuple) -> Any:
     each, args = _over_members(batch, leaves)
     begun = each(rounds.begin, args)
     states, state = rows_of(begun)
-    lanes = min(batch.size, max(1, IN_FLIGHT // states.shape[1]))
 
-    def advance(carry: tuple[Array, Array]) -> tuple[Array, Array]:
+    def advance(lanes: int, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         states, left = carry
         chosen = jnp.nonzero(left, size=lanes, fill_value=batch.size)[0]
         own, before = (v.at[chosen].get(mode="clip") for v in (args, states))
@@ -123,9 +125,23 @@ def _run(rounds: Rounds, batch: _Batch, leaves: tuple) -> Any:
         states = states.at[chosen].set(rows_of(after)[0], mode="drop")
         return states, left.at[chosen].set(each(rounds.unfinished, own, after), mode="drop")
 
-    first = each(rounds.unfinished, args, begun)
-    states, _ = jax.lax.while_loop(lambda carry: jnp.any(carry[1]), advance, (states, first))
-    return each(rounds.result, args, jax.vmap(state)(states))
+    carry = states, each(rounds.unfinished, args, begun)
+    widths = _widths(batch.size, IN_FLIGHT // states.shape[1])
+    for lanes, enough in zip(widths, [*widths[1:], 0], strict=True):
+        wanted = partial(_more_than, enough)
+        carry = jax.lax.while_loop(wanted, partial(advance, lanes), carry)
+    return each(rounds.result, args, jax.vmap(state)(carry[0]))
+
+
+def _widths(members: int, most: int) -> list[int]:
+    """Numbers of lanes, one after another: the last few members do not need all of them."""
+    few = max(1, most // FEWER)
+    return [min(members, most), few] if few < min(members, most) else [min(members, few)]
+
+
+def _more_than(lanes: int, carry: tuple[Array, Array]) -> Array:
+    """Whether so many lanes would not hold the members that are left."""
+    return jnp.sum(carry[1]) > lanes
 
 
 def _over_members(batch: _Batch, leaves: tuple) -> tuple[Callable, Array]:
