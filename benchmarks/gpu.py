@@ -22,6 +22,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+import silico_py as sp
 from benchmarks import engines, equal_accuracy, harness, throughput
 
 # Members of a batch; those of a second row with the Jacobian of each step.
@@ -61,8 +62,9 @@ def rates(quick: bool, there: bool, console: Console) -> list[dict[str, Any]]:
         for (scene, kind), sizes in BATCHES.items()
         for batch in (sizes[: 1 if quick else None] if there else SMALL)
     ]
+    motions = {name: throughput.visited(*make()) for name, make in throughput.SCENES.items()}
     with ThreadPoolExecutor(COMPILERS) as pool:
-        programs = list(pool.map(lambda case: _program(*case), cases))
+        programs = list(pool.map(lambda case: _program(motions[case[0]], *case), cases))
     rows = []
     for case, program in harness.track(zip(cases, programs, strict=True), "rates", console):
         seconds = harness.alternate({"call": program.run}, REPEATS)["call"]
@@ -73,12 +75,11 @@ def rates(quick: bool, there: bool, console: Console) -> list[dict[str, Any]]:
     return rows
 
 
-def _program(scene: str, kind: str, batch: int) -> engines.Program:
+def _program(motion: sp.State, scene: str, kind: str, batch: int) -> engines.Program:
     ours: Any = engines.load("ours")
     make = ours.stepper if kind == "steps" else ours.linearizer
-    here, start = throughput.SCENES[scene]()
-    states = throughput.spread(throughput.visited(here, start), batch)
-    return make(here, states, throughput.STEPS)
+    here, _ = throughput.SCENES[scene]()
+    return make(here, throughput.spread(motion, batch), throughput.STEPS)
 
 
 def show_rates(rows: list[dict[str, Any]], judged: bool, console: Console) -> bool:

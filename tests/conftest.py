@@ -10,7 +10,8 @@ import pytest
 jax.config.update("jax_enable_x64", True)
 # A test compiles far more than it runs: what makes programs fast is left out, with half of
 # the time to compile them. tests/test_fusion.py is about the kernels.
-os.environ.setdefault("SILICO_PY_ONE_KERNEL", "0")
+OLD_XLA = jax.__version_info__ < (0, 11)  # later ones compile one kernel faster than many
+os.environ.setdefault("SILICO_PY_ONE_KERNEL", "0" if OLD_XLA else "1")
 # Compilers copy again and again from where an operation comes; processes of tests do without too.
 os.environ["JAX_TRACEBACK_IN_LOCATIONS_LIMIT"] = "0"
 jax.config.update("jax_traceback_in_locations_limit", 0)
@@ -19,7 +20,7 @@ QUICK = (
     "--xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1 "
     f"--xla_disable_hlo_passes={LOOP_PASSES}"
 )
-if jax.__version_info__ < (0, 11):  # a flag that XLA does not know ends the process
+if OLD_XLA:  # a flag that XLA does not know ends the process
     QUICK += " --xla_cpu_use_fusion_emitters=false"
 gc.set_threshold(200_000, 50, 100)  # tracing makes many objects, and little garbage
 os.environ["XLA_FLAGS"] = f"{QUICK} {os.environ.get('XLA_FLAGS', '')}"
