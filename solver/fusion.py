@@ -38,6 +38,8 @@ LIBRARY_PRODUCT = 8  # rows, terms or columns of a product that goes to a librar
 LIBRARY = {  # primitives that call one
     "cholesky",
     "conv_general_dilated",
+    "debug_callback",
+    "debug_print",
     "eig",
     "eigh",
     "ffi_call",
