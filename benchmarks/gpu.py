@@ -25,7 +25,7 @@ from rich.table import Table
 import silico_py as sp
 from benchmarks import engines, equal_accuracy, harness, throughput
 
-# Members of a batch; those of a second row with the Jacobian of each step.
+# Members of the batches, by scene and kind of work.
 BATCHES = {
     ("drop", "steps"): (65_536, 262_144, 1_048_576),
     ("drop", "Jacobians"): (65_536, 262_144),

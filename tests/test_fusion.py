@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from conftest import OLD_XLA
 from scipy.spatial.transform import Rotation
 from stepping import stepped, stepped_each, thrown
 
@@ -14,14 +15,7 @@ import silico_py as sp
 from silico_py import rotation
 from silico_py.one_step import begin
 from silico_py.solver import Options, dense, search
-from silico_py.solver.fusion import (
-    ONE_KERNEL,
-    compact,
-    fused,
-    is_available,
-    loops_only,
-    one_by_one,
-)
+from silico_py.solver.fusion import ONE_KERNEL, compact, fused, loops_only, one_by_one
 
 
 @pytest.fixture(autouse=True)
@@ -139,7 +133,7 @@ def landing(bodies):
 def test_a_step_and_its_derivative_are_those_of_many_kernels(monkeypatch, bodies):
     """Of a scene that is one kernel, and of one that has parts that are."""
     scene, state = landing(bodies)
-    if is_available():  # elsewhere: what is traced with kernels stays so
+    if not OLD_XLA:  # other tests have kernels there, and what is traced with them stays so
         jax.clear_caches()
     monkeypatch.setenv("SILICO_PY_ONE_KERNEL", "0")
     assert not any(marks(jax.jit(lambda s: sp.linearize(scene, s, None, 1e-3)).lower(state)))

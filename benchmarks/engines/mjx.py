@@ -177,8 +177,8 @@ def _program(one: Callable, source: mujoco.MjModel, states: sp.State) -> engines
     with _precision():
         starts = map(jnp.asarray, mujoco_c.coordinates(states))
         given = (mjx.put_model(source), mjx.make_data(source), *starts)
-        together = jax.vmap(one, in_axes=(None, None, 0, 0))
-        batch, compiling = harness.compiled(together, *given, options={})
+        mapped = jax.vmap(one, in_axes=(None, None, 0, 0))
+        batch, compiling = harness.compiled(mapped, *given, options={})
 
     def finite() -> float:
         leaves = jax.tree.leaves(batch(*given))
