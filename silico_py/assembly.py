@@ -26,7 +26,7 @@ from silico_py.contact import (
 from silico_py.integrator import Motion, dynamics, row_scale
 from silico_py.scene import Scene
 from silico_py.solver import CellGroup, Problem, Variables
-from silico_py.solver.dense import accumulate
+from silico_py.solver.dense import accumulate, taken
 
 WORLD = -1  # body index of what is fixed
 SMALL = 16  # rows of a slack up to which all kinds of shapes are one
@@ -60,12 +60,12 @@ class PieceBatch(NamedTuple):
 
     def chosen(self, rows: np.ndarray | Array, motions: Motion) -> Side:
         """Some of the pieces with the motion of their bodies."""
-        sides = jax.tree.map(lambda v: v[rows], self.sides)
+        sides = jax.tree.map(lambda v: taken(v, rows), self.sides)
         if self.fixed:
             return sides
         known = isinstance(rows, np.ndarray)
         bodies = (self.bodies if known else jnp.asarray(self.bodies))[rows]
-        return sides._replace(motion=jax.tree.map(lambda v: v[bodies], motions))
+        return sides._replace(motion=jax.tree.map(lambda v: taken(v, bodies), motions))
 
 
 class Pairs(NamedTuple):
@@ -174,7 +174,7 @@ def _in_flight(batches: list[ContactBatch], mass: Float[Array, " n"]) -> list[Co
     flying = _of_bodies(batches, lambda c: 1.0 - c.flies, mass) == 0
 
     def told(batch: ContactBatch) -> Contact:
-        return batch.contacts._replace(in_flight=jnp.all(flying[batch.touched], axis=1))
+        return batch.contacts._replace(in_flight=jnp.all(taken(flying, batch.touched), axis=1))
 
     return [batch._replace(contacts=told(batch)) for batch in batches]
 
@@ -206,7 +206,7 @@ def _parting(batches: list[ContactBatch], mass: Float[Array, " n"]) -> Float[Arr
 
 def _in_units(batch: ContactBatch, times: Float[Array, " n"]) -> ContactBatch:
     """The contacts in the larger unit of their bodies: what one is pressed into counts too."""
-    c, most = batch.contacts, jnp.max(times[batch.touched], axis=1)
+    c, most = batch.contacts, jnp.max(taken(times, batch.touched), axis=1)
     speed = most * c.speed
     slip = jax.vmap(slip_unit)(c.a, c.b, speed)
     contacts = c._replace(speed=speed, slip=slip, impulse=most * c.impulse)

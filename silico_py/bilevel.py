@@ -21,6 +21,7 @@ from silico_py.contact import (
     CONE,
     Contact,
     Formulation,
+    Kinematics,
     Nested,
     Touch,
     both_kinematics,
@@ -71,8 +72,17 @@ def touch(
     prepared: tuple[Contact, Located],
 ) -> Touch:
     """Geometry from the collision program at the next pose, impulses from the duals."""
+    return _touch(both_kinematics(y, prepared[0]), x, z, prepared)
+
+
+def _touch(
+    ends: tuple[Kinematics, Kinematics],
+    x: Float[Array, "1"],
+    z: Float[Array, "5"],
+    prepared: tuple[Contact, Located],
+) -> Touch:
     c, located = prepared
-    a, b = (side.piece for side in both_kinematics(y, c))
+    a, b = (side.piece for side in ends)
     found = optimum(a, b, c.length, c.nested.relaxation, located)
     alpha = without_excess(found.alpha, c.a.shape, c.b.shape, c.nested.relaxation)
     return Touch(alpha, found.point, found.normal, found.normal, z[0], x[0], z[1:])
@@ -86,7 +96,9 @@ def contact_rows(
     easing: Float[Array, ""] | float = 0.0,
 ) -> CellResidual:
     """Impulses on the bodies, gap and friction; x = (psi), z = (gamma, b0, b)."""
-    return CellResidual(*exchange(touch(y, x, z, prepared), y, prepared[0], easing))
+    c, _ = prepared
+    ends = both_kinematics(y, c)
+    return CellResidual(*exchange(_touch(ends, x, z, prepared), ends, c, easing))
 
 
 def contact_jacobian(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from silico_py.solver.dense import matmul
@@ -42,9 +43,9 @@ class Columns:
             if name not in named:
                 missing += size
                 continue
-            pieces += [jnp.zeros((part.rows, missing), dtype), named[name]]
+            pieces += [np.zeros((part.rows, missing), dtype), named[name]]
             missing = 0
-        pieces += [jnp.zeros((part.rows, missing), dtype)]
+        pieces += [np.zeros((part.rows, missing), dtype)]
         return jnp.concatenate([piece for piece in pieces if piece.size], axis=1)
 
 

@@ -118,6 +118,7 @@ class Kinematics(NamedTuple):
     """A piece at the end of the step and the velocity of its body."""
 
     piece: Piece
+    turn: Float[Array, "3 3"]  # rotation of the body, the identity for the world
     center_of_mass: Float[Array, "3"]
     velocity: Float[Array, "3"]
     spin: Float[Array, "3"]  # angular velocity, world
@@ -189,16 +190,15 @@ class Formulation:
 def kinematics(side: Side, y: Float[Array, "6"] | None) -> Kinematics:
     """Where the piece is after moving with y = (v+, w+); fixed pieces have no y."""
     if y is None:
-        zero = jnp.zeros_like(side.position)
-        return Kinematics(
-            Piece(side.shape, side.map, side.position, side.rotation), zero, zero, zero
-        )
+        zero, eye = jnp.zeros_like(side.position), jnp.eye(3, dtype=side.position.dtype)
+        piece = Piece(side.shape, side.map, side.position, side.rotation)
+        return Kinematics(piece, eye, zero, zero, zero)
     position, orientation = next_pose(y, side.motion)
     turn = rotation.matrix(orientation)
     piece = Piece(
         side.shape, side.map, position + matmul(turn, side.position), matmul(turn, side.rotation)
     )
-    return Kinematics(piece, position, y[:3], matmul(turn, y[3:]))
+    return Kinematics(piece, turn, position, y[:3], matmul(turn, y[3:]))
 
 
 def both_kinematics(y: Float[Array, "arity 6"], c: Contact) -> tuple[Kinematics, Kinematics]:
@@ -207,10 +207,14 @@ def both_kinematics(y: Float[Array, "arity 6"], c: Contact) -> tuple[Kinematics,
 
 
 def exchange(
-    touch: Touch, y: Float[Array, "arity 6"], c: Contact, easing: Float[Array, ""] | float = 0.0
+    touch: Touch,
+    ends: tuple[Kinematics, Kinematics],
+    c: Contact,
+    easing: Float[Array, ""] | float = 0.0,
 ) -> Exchange:
-    """Impulses on the bodies, gap and friction; `easing` takes the friction limit's slope away."""
-    a, b = both_kinematics(y, c)
+    """Impulses on the bodies, gap and friction where both sides end; `easing` takes the friction
+    limit's slope away."""
+    a, b = ends
     normal = touch.normal
     slip = a.velocity_at(touch.point) - b.velocity_at(touch.point)
     limit = friction.limit(c.friction, touch.gamma, normal, c.relaxation)

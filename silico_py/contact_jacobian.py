@@ -18,7 +18,6 @@ from silico_py import rotation
 from silico_py.blocks import Blocks, Columns, Matrix
 from silico_py.contact import Contact, Formulation, Kinematics, Side, both_kinematics, posed
 from silico_py.friction import squared_norm
-from silico_py.integrator import next_pose
 from silico_py.rotation import skew
 from silico_py.single_level import (
     Unknowns,
@@ -102,8 +101,10 @@ def contact_jacobian(
     """
     duals = _of_duals(c)
     by_v, early = _of_bodies(c) | _of_primals(c), duals.without("limit", "beta")
-    tangents = [_motion_tangent(v, side) for v, side in zip(y, c.sides, strict=True)]
-    rows = _derivatives(y, x, z, c, tangents, easing, by_v | duals)
+    ends = both_kinematics(y, c)
+    moving = zip(y, c.sides, ends, strict=False)
+    tangents = [_motion_tangent(v, side, end) for v, side, end in moving]
+    rows = _derivatives(ends, x, z, c, tangents, easing, by_v | duals)
     upper, late = rows.nodes + rows.local, rows.slack[-2:]
     return CellJacobian(
         to_v=by_v.matrix(*upper),
@@ -120,7 +121,8 @@ def pose_derivative(
     step: position of the centre of mass and rotation vector, world frame, body after body."""
     columns = _of_bodies(c)
     tangents = [_pose_tangent(v, side) for v, side in zip(y, c.sides, strict=True)]
-    rows = _derivatives(y, x, z, c, tangents, jnp.zeros((), x.dtype), columns)
+    ends = both_kinematics(y, c)
+    rows = _derivatives(ends, x, z, c, tangents, jnp.zeros((), x.dtype), columns)
     return columns.matrix(*rows.nodes), columns.matrix(*rows.local), columns.matrix(*rows.slack)
 
 
@@ -140,12 +142,11 @@ def unit_derivative(
     return jnp.outer(change, jax.jacfwd(distance)(jnp.zeros_like(y)))
 
 
-def _motion_tangent(y: Float[Array, "6"], side: Side) -> Tangent:
-    """By y = (v+, w+)."""
+def _motion_tangent(y: Float[Array, "6"], side: Side, end: Kinematics) -> Tangent:
+    """By y = (v+, w+), which leads to this end."""
     h = side.motion.timestep
     before = rotation.matrix(side.motion.orientation)
-    after = rotation.matrix(next_pose(y, side.motion)[1])
-    turn = h * matmul(after, rotation.cayley_tangent(h * y[3:]))
+    turn = h * matmul(end.turn, rotation.cayley_tangent(h * y[3:]))
     # cay(h w) leaves w where it is, so the spin in the world is R w before and after.
     return Tangent(position=h, velocity=1.0, turn=turn, spin=before)
 
@@ -157,7 +158,7 @@ def _pose_tangent(y: Float[Array, "6"], side: Side) -> Tangent:
 
 
 def _derivatives(
-    y: Array,
+    ends: tuple[Kinematics, Kinematics],
     x: Array,
     z: Array,
     c: Contact,
@@ -169,7 +170,7 @@ def _derivatives(
     u = unpack(x, z, c)
     a, b = (
         _side(name, at, tangent, u, c, columns)
-        for name, at, tangent in zip_longest("ab", both_kinematics(y, c), tangents)
+        for name, at, tangent in zip_longest("ab", ends, tangents)
     )
     normal, d_normal = (a.normal + b.normal) / 2, (a.d_normal + b.d_normal).times(0.5)
     slip, d_slip = a.velocity - b.velocity, a.d_velocity - b.d_velocity

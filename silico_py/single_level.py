@@ -15,7 +15,7 @@ from silico_py.collision_program import (
     conditions,
     without_excess,
 )
-from silico_py.contact import CONE, Contact, Touch, both_kinematics, current, exchange
+from silico_py.contact import CONE, Contact, Kinematics, Touch, both_kinematics, current, exchange
 from silico_py.primitives import ConvexShape
 from silico_py.solver import CellResidual, CellVariables, ProductCone
 
@@ -55,13 +55,12 @@ def contact_rows(
     y: Float[Array, "arity 6"], x: Float[Array, " nx"], z: Float[Array, " dim"], c: Contact
 ) -> CellResidual:
     """Impulses on the bodies, collision optimality, gap and friction of one contact."""
-    u = unpack(x, z, c)
-    a, b = both_kinematics(y, c)
-    rows = conditions(a.piece, b.piece, c.length, u.primal, u.dual_a, u.dual_b)
-    ends = exchange(_touch(u, rows, c), y, c)
-    local = [rows.point, rows.scale[None], rows.auxiliary, ends.limit]
-    slack = [rows.slack_a / c.distance, rows.slack_b / c.distance, ends.slack]
-    return CellResidual(ends.nodes, jnp.concatenate(local), jnp.concatenate(slack))
+    u, ends = unpack(x, z, c), both_kinematics(y, c)
+    rows = _collision(u, ends, c)
+    given = exchange(_touch(u, rows, c), ends, c)
+    local = [rows.point, rows.scale[None], rows.auxiliary, given.limit]
+    slack = [rows.slack_a / c.distance, rows.slack_b / c.distance, given.slack]
+    return CellResidual(given.nodes, jnp.concatenate(local), jnp.concatenate(slack))
 
 
 def touch(
@@ -69,9 +68,12 @@ def touch(
 ) -> Touch:
     """Geometry and impulses at given unknowns."""
     u = unpack(x, z, c)
-    a, b = both_kinematics(y, c)
-    rows = conditions(a.piece, b.piece, c.length, u.primal, u.dual_a, u.dual_b)
-    return _touch(u, rows, c)
+    return _touch(u, _collision(u, both_kinematics(y, c), c), c)
+
+
+def _collision(u: Unknowns, ends: tuple[Kinematics, Kinematics], c: Contact) -> CollisionRows:
+    a, b = ends
+    return conditions(a.piece, b.piece, c.length, u.primal, u.dual_a, u.dual_b)
 
 
 def _touch(u: Unknowns, rows: CollisionRows, c: Contact) -> Touch:

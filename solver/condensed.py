@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from silico_py.solver import dense, levels
-from silico_py.solver.dense import accumulate, matmul, outlined
+from silico_py.solver.dense import accumulate, matmul, outlined, taken
 from silico_py.solver.levels import Blocks, Links
 
 FEWEST_ROWS = 60  # of a matrix that is cut
@@ -153,7 +153,7 @@ def solve_transposed(
 def of_cells(y: Float[Array, "nodes ny columns"], touched: Array | np.ndarray) -> Array:
     """The rows of each cell's own nodes."""
     m, arity = touched.shape
-    return y[touched].reshape(m, arity * y.shape[1], y.shape[-1])
+    return taken(y, touched).reshape(m, arity * y.shape[1], y.shape[-1])
 
 
 def on_nodes(

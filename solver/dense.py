@@ -77,7 +77,7 @@ def _traced_once(
 def matmul(a: Float[Array, "*batch m k"], b: Float[Array, "*batch k n"]) -> Array:
     """`a @ b`; a one-dimensional `b` is a vector."""
     if b.ndim == 1:
-        return matmul(a, b[:, None])[..., 0]
+        return dot(a, b) if a.size <= MATERIALIZED else matmul(a, b[:, None])[..., 0]
     terms, columns = a.shape[-1], b.shape[-1]
     shape = (*jnp.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], columns)
     products = prod(shape) * terms
@@ -90,9 +90,7 @@ def matmul(a: Float[Array, "*batch m k"], b: Float[Array, "*batch k n"]) -> Arra
         one = jax.lax.index_in_dim if isinstance(i, int) else jax.lax.dynamic_index_in_dim
         return one(a, i, -1) * one(b, i, -2)
 
-    if 0 < terms <= UNROLLED:
-        return reduce(jax.lax.add, map(term, range(terms)))
-    if products <= ONE_LOOP or (columns < NARROW and one_loop):
+    if terms <= UNROLLED or products <= ONE_LOOP or (columns < NARROW and one_loop):
         return _sum_of_products(a, b)
 
     def more(k: Array, so_far: Array) -> Array:
@@ -104,7 +102,7 @@ def matmul(a: Float[Array, "*batch m k"], b: Float[Array, "*batch k n"]) -> Arra
 
 
 def _sum_of_products(a: Array, b: Array) -> Array:
-    return jnp.sum(a[..., :, :, None] * b[..., None, :, :], axis=-2)
+    return dot(a[..., :, :, None], b[..., None, :, :], axis=-2)
 
 
 def dot(a: Array, b: Array, axis: int = -1) -> Array:
@@ -122,7 +120,8 @@ def total(x: Array, axis: int = -1) -> Array:
     terms = x.shape[axis]
     if not in_kernel() or not 0 < terms <= UNROLLED:
         return jnp.sum(x, axis=axis)
-    return reduce(jax.lax.add, [jax.lax.index_in_dim(x, k, axis, False) for k in range(terms)])
+    parts = [jax.lax.index_in_dim(x, k, axis) for k in range(terms)]
+    return jnp.squeeze(reduce(jax.lax.add, parts), axis)
 
 
 def norm(x: Array, axis: int = -1) -> Array:
@@ -156,12 +155,12 @@ def factorize(matrix: Float[Array, "n n"]) -> Factor:
 
     def eliminate(k: Array, factor: Factor) -> Factor:
         a, permutation = factor
-        pivot = jnp.argmax(jnp.where(rows >= k, jnp.abs(a[:, k]), -1)).astype(np.int32)
+        pivot = jnp.argmax(jnp.where(rows >= k, jnp.abs(entry(a, k, 1)), -1)).astype(np.int32)
         swapped = jnp.where(rows == k, pivot, jnp.where(rows == pivot, k, rows))
         a, permutation = a[swapped], permutation[swapped]
-        below = (rows > k)[:, None]
-        multiplier = jnp.where(below, a[:, k, None] / a[k, k], 0)
-        reduced = a - multiplier * jnp.where(rows > k, a[k], 0)
+        below, row = (rows > k)[:, None], entry(a, k)
+        multiplier = jnp.where(below, entry(a, k, 1)[:, None] / entry(row, k), 0)
+        reduced = a - multiplier * jnp.where(rows > k, row, 0)
         return Factor(jnp.where(below & (rows == k), multiplier, reduced), permutation)
 
     return jax.lax.fori_loop(0, len(matrix), eliminate, Factor(matrix, rows))
@@ -200,12 +199,13 @@ def solve(factor: Factor, rhs: Float[Array, "n columns"]) -> Float[Array, "n col
     rows = jnp.arange(n, dtype=np.int32)
 
     def forward(k: Array, x: Array) -> Array:
-        return x - jnp.where(rows > k, lu[:, k], 0)[:, None] * x[k]
+        return x - jnp.where(rows > k, entry(lu, k, 1), 0)[:, None] * entry(x, k)
 
     def backward(i: Array, x: Array) -> Array:
         k = n - 1 - i
-        found = x[k] / lu[k, k]
-        x = x - jnp.where(rows < k, lu[:, k], 0)[:, None] * found
+        column = entry(lu, k, 1)
+        found = entry(x, k) / entry(column, k)
+        x = x - jnp.where(rows < k, column, 0)[:, None] * found
         return jnp.where((rows == k)[:, None], found, x)
 
     return jax.lax.fori_loop(0, n, backward, jax.lax.fori_loop(0, n, forward, rhs))
@@ -223,13 +223,14 @@ def solve_transposed(factor: Factor, rhs: Float[Array, "n columns"]) -> Float[Ar
     else:
 
         def forward(k: Array, x: Array) -> Array:
-            found = x[k] / lu[k, k]
-            x = x - jnp.where(rows > k, lu[k], 0)[:, None] * found
+            row = entry(lu, k)
+            found = entry(x, k) / entry(row, k)
+            x = x - jnp.where(rows > k, row, 0)[:, None] * found
             return jnp.where((rows == k)[:, None], found, x)
 
         def backward(i: Array, x: Array) -> Array:
             k = n - 1 - i
-            return x - jnp.where(rows < k, lu[k], 0)[:, None] * x[k]
+            return x - jnp.where(rows < k, entry(lu, k), 0)[:, None] * entry(x, k)
 
         found = jax.lax.fori_loop(0, n, backward, jax.lax.fori_loop(0, n, forward, rhs))
     return matmul((factor.permutation == rows[:, None]).astype(lu.dtype), found)
@@ -261,7 +262,7 @@ def pivoted_inverse(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
 
     def eliminate(k: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         a, order = carry
-        pivot = jnp.argmax(jnp.where(rows >= k, jnp.abs(a[:, k]), -1)).astype(np.int32)
+        pivot = jnp.argmax(jnp.where(rows >= k, jnp.abs(entry(a, k, 1)), -1)).astype(np.int32)
         swapped = jnp.where(rows == k, pivot, jnp.where(rows == pivot, k, rows))
         return _eliminated(k, a[swapped]), order[swapped]
 
@@ -272,8 +273,9 @@ def pivoted_inverse(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
 def _eliminated(k: Array | int, a: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """Row and column k replaced by those of the inverse."""
     here = jnp.arange(len(a), dtype=np.int32) == k
-    row = jnp.where(here, 1, a[k]) / a[k, k]
-    column = jnp.where(here, 0, a[:, k])[:, None]
+    own = entry(a, k)
+    row = jnp.where(here, 1, own) / entry(own, k)
+    column = jnp.where(here, 0, entry(a, k, 1))[:, None]
     return jnp.where(here[:, None], row, jnp.where(here, 0, a) - column * row)
 
 
@@ -292,6 +294,29 @@ def accumulate(
     table[targets[order], rank] = order
     padded = jnp.concatenate([values, jnp.zeros_like(values, shape=(1, *values.shape[1:]))])
     return total(padded[table], axis=1)
+
+
+def taken(v: Float[Array, "size *shape"], rows: Int[np.ndarray | Array, "*rows"]) -> Array:
+    """`v[rows]`; rows known in advance that are neighbours, or all the same, need no gather."""
+    if not isinstance(rows, np.ndarray) or not rows.size:
+        return v[rows]
+    flat = rows.reshape(-1)
+    first, last = int(flat[0]), int(flat[-1])
+    if np.array_equal(flat, np.arange(first, last + 1)):
+        part = jax.lax.slice_in_dim(v, first, last + 1)
+    elif np.all(flat == first):
+        one = jax.lax.slice_in_dim(v, first, first + 1)
+        part = jnp.broadcast_to(one, (len(flat), *v.shape[1:]))
+    else:
+        return v[rows.astype(np.int32)]
+    return part.reshape(*rows.shape, *v.shape[1:])
+
+
+def entry(v: Array, k: Array | int, axis: int = 0) -> Array:
+    """The k-th part along an axis, for k that counts a loop: it is in bounds, and not negative."""
+    if isinstance(k, int):
+        return jax.lax.index_in_dim(v, k, axis, keepdims=False)
+    return jax.lax.dynamic_index_in_dim(v, k, axis, keepdims=False, allow_negative_indices=False)
 
 
 def _scattered(values: Array, targets: Int[Array, " terms"], size: int) -> Array:

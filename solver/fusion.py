@@ -23,6 +23,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.custom_batching import custom_vmap
 from jax.custom_derivatives import SymbolicZero
 from jax.experimental.xla_metadata import set_xla_metadata
@@ -33,7 +34,7 @@ from silico_py.solver.lanes import members_of, replaced
 
 ONE_KERNEL = {"xla_cpu_small_call": "true", "inlineable": "false"}
 LARGEST_ARRAY = 4000  # elements; larger sums and products go to libraries
-LARGEST_PROGRAM = 15_500  # operations, those of one body: two would compile for 20 s
+LARGEST_PROGRAM = 13_800  # operations, those of one body: two would compile for 20 s
 LIBRARY_PRODUCT = 8  # rows, terms or columns of a product that goes to a library
 LIBRARY = {  # primitives that call one
     "cholesky",
@@ -251,7 +252,7 @@ def _guarded(jaxpr: ClosedJaxpr, read: list[int], *leaves: Array) -> tuple[list[
     """
     given = dict(zip(read, leaves, strict=True))
     kinds = [v.aval for v in jaxpr.jaxpr.invars]
-    whole = [given[k] if k in given else jnp.zeros(v.shape, v.dtype) for k, v in enumerate(kinds)]
+    whole = [given[k] if k in given else np.zeros(v.shape, v.dtype) for k, v in enumerate(kinds)]
     results = [v for v in jaxpr_as_fun(jaxpr)(*whole) if v.size]
     first = [_first(v).astype(float) for v in leaves if v.size]
     return results, reduce(jax.lax.add, first, jnp.zeros(()))

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from silico_py.solver.dense import entry
 from silico_py.solver.fusion import compact, in_kernel, materialized
 from silico_py.solver.lockstep import in_step
 
@@ -88,8 +89,9 @@ def _orthogonal(
 
     def without(k: Array, pair: tuple[Columns, Columns]) -> tuple[Columns, Columns]:
         direction, image = pair
-        overlap = jnp.sum(images[k] * image, axis=0)
-        return direction - overlap * directions[k], image - overlap * images[k]
+        known = entry(images, k)
+        overlap = jnp.sum(known * image, axis=0)
+        return direction - overlap * entry(directions, k), image - overlap * known
 
     return jax.lax.fori_loop(0, known, without, (direction, image))
 

@@ -26,7 +26,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from silico_py.solver.cones import ProductCone
-from silico_py.solver.dense import accumulate, dot, outlined
+from silico_py.solver.dense import accumulate, dot, outlined, taken
 from silico_py.solver.fusion import compact
 from silico_py.solver.levels import Links
 from silico_py.solver.vectors import CellConditions, CellVariables, Conditions, Variables
@@ -113,7 +113,7 @@ class CellGroup:
 
     def gather(self, y: Float[Array, "nodes ny"]) -> Float[Array, "cells arity ny"]:
         """Node vectors as each cell sees them."""
-        return y[self.nodes]
+        return taken(y, self.nodes)
 
     def prepared(self, y: Float[Array, "nodes ny"]) -> CellGroup:
         """With the memo of this point, unless there is one."""

@@ -260,6 +260,29 @@ def test_accumulate_is_a_scatter():
     np.testing.assert_allclose(dense.accumulate(jnp.asarray(values), targets, 7), expected)
 
 
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [0, 1, 2, 3, 4],
+        [2, 3],
+        [3, 3, 3],
+        [4],
+        [3, 1, 1],
+        [2, 1],
+        [[0, 1], [2, 3]],
+        [[0, 1], [1, 2]],
+    ],
+)
+def test_rows_known_in_advance_are_those_of_a_gather(rows):
+    values, rows = np.random.default_rng(0).normal(size=(5, 2, 3)), np.array(rows)
+
+    def of_rows(v, rows):
+        return jnp.sum(jnp.sin(dense.taken(v, rows)))
+
+    np.testing.assert_array_equal(dense.taken(jnp.asarray(values), rows), values[rows])
+    np.testing.assert_allclose(*(jax.grad(of_rows)(values, r) for r in (rows, jnp.asarray(rows))))
+
+
 def test_guesses_of_a_tall_tower_are_looked_at_without_compiler_options():
     """Sums that are small for one guess are not for three, and a library is none in a kernel."""
     scene, state = sp.scenes.stack(20)
