@@ -87,8 +87,7 @@ def matmul(a: Float[Array, "*batch m k"], b: Float[Array, "*batch k n"]) -> Arra
         return _sum_of_products(a, b) if narrow else a @ b
 
     def term(i: Array | int) -> Array:
-        one = jax.lax.index_in_dim if isinstance(i, int) else jax.lax.dynamic_index_in_dim
-        return one(a, i, -1) * one(b, i, -2)
+        return entry(a, i, -1, keepdims=True) * entry(b, i, -2, keepdims=True)
 
     if terms <= UNROLLED or products <= ONE_LOOP or (columns < NARROW and one_loop):
         return _sum_of_products(a, b)
@@ -312,11 +311,11 @@ def taken(v: Float[Array, "size *shape"], rows: Int[np.ndarray | Array, "*rows"]
     return part.reshape(*rows.shape, *v.shape[1:])
 
 
-def entry(v: Array, k: Array | int, axis: int = 0) -> Array:
+def entry(v: Array, k: Array | int, axis: int = 0, keepdims: bool = False) -> Array:
     """The k-th part along an axis, for k that counts a loop: it is in bounds, and not negative."""
     if isinstance(k, int):
-        return jax.lax.index_in_dim(v, k, axis, keepdims=False)
-    return jax.lax.dynamic_index_in_dim(v, k, axis, keepdims=False, allow_negative_indices=False)
+        return jax.lax.index_in_dim(v, k, axis, keepdims)
+    return jax.lax.dynamic_index_in_dim(v, k, axis, keepdims, allow_negative_indices=False)
 
 
 def _scattered(values: Array, targets: Int[Array, " terms"], size: int) -> Array:
