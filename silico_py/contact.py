@@ -191,8 +191,7 @@ def kinematics(side: Side, y: Float[Array, "6"] | None) -> Kinematics:
     """Where the piece is after moving with y = (v+, w+); fixed pieces have no y."""
     if y is None:
         zero, eye = jnp.zeros_like(side.position), jnp.eye(3, dtype=side.position.dtype)
-        piece = Piece(side.shape, side.map, side.position, side.rotation)
-        return Kinematics(piece, eye, zero, zero, zero)
+        return Kinematics(current(side), eye, zero, zero, zero)
     position, orientation = next_pose(y, side.motion)
     turn = rotation.matrix(orientation)
     piece = Piece(

@@ -102,7 +102,7 @@ def contact_jacobian(
     duals = _of_duals(c)
     by_v, early = _of_bodies(c) | _of_primals(c), duals.without("limit", "beta")
     ends = both_kinematics(y, c)
-    moving = zip(y, c.sides, ends, strict=False)
+    moving = zip(y, c.sides, ends[: c.arity], strict=True)
     tangents = [_motion_tangent(v, side, end) for v, side, end in moving]
     rows = _derivatives(ends, x, z, c, tangents, easing, by_v | duals)
     upper, late = rows.nodes + rows.local, rows.slack[-2:]

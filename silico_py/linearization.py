@@ -35,7 +35,7 @@ from silico_py.solver import (
     node_sensitivity,
     one_by_one,
 )
-from silico_py.solver.dense import accumulate, matmul, transposed
+from silico_py.solver.dense import accumulate, matmul, taken, transposed
 from silico_py.warm_start import Remembered
 
 
@@ -343,7 +343,7 @@ def _through_inputs(
 
         return jax.grad(at)(jnp.zeros((c.arity, 18), change.dtype))
 
-    inputs = jax.tree.map(lambda v: v[group.nodes], bodies)
+    inputs = jax.tree.map(lambda v: taken(v, group.nodes), bodies)
     slopes = jax.vmap(slope)(group.data, inputs)
     part = change[:, None, :, None] * slopes[:, :, None, :]
     return accumulate(part.reshape(-1, *part.shape[2:]), group.nodes.reshape(-1), len(bodies.arm))

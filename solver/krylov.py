@@ -89,9 +89,9 @@ def _orthogonal(
 
     def without(k: Array, pair: tuple[Columns, Columns]) -> tuple[Columns, Columns]:
         direction, image = pair
-        known = entry(images, k)
-        overlap = jnp.sum(known * image, axis=0)
-        return direction - overlap * entry(directions, k), image - overlap * known
+        before = entry(images, k)
+        overlap = jnp.sum(before * image, axis=0)
+        return direction - overlap * entry(directions, k), image - overlap * before
 
     return jax.lax.fori_loop(0, known, without, (direction, image))
 
