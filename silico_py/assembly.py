@@ -26,7 +26,7 @@ from silico_py.contact import (
 from silico_py.integrator import Motion, dynamics, row_scale
 from silico_py.scene import Scene
 from silico_py.solver import CellGroup, Problem, Variables
-from silico_py.solver.dense import accumulate, taken
+from silico_py.solver.dense import accumulate, each, taken
 
 WORLD = -1  # body index of what is fixed
 SMALL = 16  # rows of a slack up to which all kinds of shapes are one
@@ -83,6 +83,11 @@ class Pairs(NamedTuple):
         sides = (self.a, self.rows_a), (self.b, self.rows_b)
         return np.stack([piece.bodies[rows] for piece, rows in sides if not piece.fixed], axis=1)
 
+    def most(self, limits: Limits) -> int | None:
+        """How many of them become contacts, where they do not all."""
+        limit = limits[self.b.fixed]
+        return None if limit is None or len(self.rows_a) <= limit else limit
+
     def chosen(self, which: Int[Array, " contacts"]) -> Pairs:
         """Some of the pairs."""
         own = (jnp.asarray(own)[which] for own in (self.rows_a, self.rows_b, self.friction))
@@ -110,7 +115,7 @@ def assemble(
     times = _parting(batches, motions.mass)
     unit = times * (batches[0].contacts.speed[0] if batches else 1)
     for batch in [_in_units(batch, times) for batch in batches]:
-        contacts, variables = jax.vmap(formulation.start)(batch.contacts)
+        contacts, variables = each(formulation.start)(batch.contacts)
         cone = formulation.cone(batch.contacts.a.shape, batch.contacts.b.shape)
         groups.append(
             CellGroup(
@@ -128,7 +133,7 @@ def assemble(
         )
         cells.append(variables)
         started.append(batch._replace(contacts=contacts))
-    scale = jax.vmap(row_scale)(motions, unit)
+    scale = each(row_scale)(motions, unit)
     start = jnp.zeros_like(scale)
     sides = [(batch.contacts.a, batch.contacts.b) for batch in started]
     problem = Problem(
@@ -146,20 +151,12 @@ def contact_batches(
     scene: Scene, motions: Motion, relaxation: Float[Array, ""], limits: Limits = (None, None)
 ) -> list[ContactBatch]:
     """Group the scene's pairs so that each kind compiles once."""
-    pieces, where = _pieces(scene)
-    kinds: dict[Hashable, list[tuple[int, int, int]]] = {}
-    for index, pair in enumerate(scene.pairs):
-        kind_a, row_a = where[pair.body_a, pair.piece_a]
-        kind_b, row_b = where[WORLD if pair.body_b is None else pair.body_b, pair.piece_b]
-        kinds.setdefault((kind_a, kind_b), []).append((index, row_a, row_b))
-    batches, speed = [], _unit_speed(pieces.values())
-    for (kind_a, kind_b), members in kinds.items():
-        indices, rows_a, rows_b = map(np.array, zip(*members, strict=True))
-        coefficients = _friction_of(scene, indices)
-        pairs = Pairs(pieces[kind_a], pieces[kind_b], rows_a, rows_b, coefficients)
+    kinds, speed = kinds_of(scene)
+    batches = []
+    for indices, pairs in kinds:
+        nodes, most = pairs.nodes, pairs.most(limits)
         candidates = None
-        nodes, most = pairs.nodes, limits[pairs.b.fixed]
-        if most is not None and len(indices) > most:
+        if most is not None:
             candidates = broad_phase.nearest(nodes, *pairs.sides(motions), most)
             pairs = pairs.chosen(candidates.chosen)
         contacts = _contacts(pairs, motions, relaxation, speed)
@@ -167,6 +164,22 @@ def contact_batches(
             contacts = contacts._replace(impulse=candidates.acting * contacts.impulse)
         batches.append(ContactBatch(indices, nodes, contacts, candidates))
     return _in_flight(batches, motions.mass)
+
+
+def kinds_of(scene: Scene) -> tuple[list[tuple[np.ndarray, Pairs]], Float[Array, ""]]:
+    """Of each kind of pair their positions in `scene.pairs`, and the pairs; the unit of speed."""
+    pieces, where = _pieces(scene)
+    kinds: dict[Hashable, list[tuple[int, int, int]]] = {}
+    for index, pair in enumerate(scene.pairs):
+        kind_a, row_a = where[pair.body_a, pair.piece_a]
+        kind_b, row_b = where[WORLD if pair.body_b is None else pair.body_b, pair.piece_b]
+        kinds.setdefault((kind_a, kind_b), []).append((index, row_a, row_b))
+    found = []
+    for (kind_a, kind_b), members in kinds.items():
+        indices, rows_a, rows_b = map(np.array, zip(*members, strict=True))
+        coefficients = _friction_of(scene, indices)
+        found.append((indices, Pairs(pieces[kind_a], pieces[kind_b], rows_a, rows_b, coefficients)))
+    return found, _unit_speed(pieces.values())
 
 
 def _in_flight(batches: list[ContactBatch], mass: Float[Array, " n"]) -> list[ContactBatch]:
@@ -198,7 +211,7 @@ def _parting(batches: list[ContactBatch], mass: Float[Array, " n"]) -> Float[Arr
     """
 
     def units(c: Contact) -> Float[Array, " contacts"]:
-        return jax.vmap(parting_speed)(c.a, c.b) / (PARTING * c.speed)
+        return each(parting_speed)(c.a, c.b) / (PARTING * c.speed)
 
     needed = _of_bodies(batches, units, mass)
     return jnp.exp2(jnp.ceil(jnp.log2(jnp.maximum(1, jax.lax.stop_gradient(needed)))))
@@ -208,7 +221,7 @@ def _in_units(batch: ContactBatch, times: Float[Array, " n"]) -> ContactBatch:
     """The contacts in the larger unit of their bodies: what one is pressed into counts too."""
     c, most = batch.contacts, jnp.max(taken(times, batch.touched), axis=1)
     speed = most * c.speed
-    slip = jax.vmap(slip_unit)(c.a, c.b, speed)
+    slip = each(slip_unit)(c.a, c.b, speed)
     contacts = c._replace(speed=speed, slip=slip, impulse=most * c.impulse)
     return batch._replace(contacts=contacts)
 
@@ -274,7 +287,7 @@ def _stacked(members: list[tuple[int, Any, Array, Array]]) -> PieceBatch:
     shapes, positions, orientations = (
         jax.tree.map(lambda *leaves: jnp.stack(leaves), *part) for part in parts
     )
-    maps = jax.vmap(SlackMap.of)(shapes)
+    maps = each(SlackMap.of)(shapes)
     return PieceBatch(
         np.array(bodies), Side(shapes, maps, positions, rotation.matrix(orientations), None)
     )
@@ -288,7 +301,7 @@ def _unit_speed(pieces: Iterable[PieceBatch]) -> Float[Array, ""]:
     body under it by a share of that one's size moves it by many of its own.
     """
     shapes = [batch.sides.shape for batch in pieces if batch.sides.shape.scaled]
-    sizes = [jnp.min(jax.vmap(lambda shape: shape.characteristic_length)(s)) for s in shapes]
+    sizes = [jnp.min(each(lambda shape: shape.characteristic_length)(s)) for s in shapes]
     return jnp.sqrt(jnp.maximum(1, jnp.min(jnp.stack(sizes))))
 
 
@@ -301,15 +314,14 @@ def _friction_of(scene: Scene, pairs: np.ndarray) -> Float[Array, " pairs"]:
 
 def _contacts(pairs: Pairs, motions: Motion, relaxation: Array, speed: Array) -> Contact:
     a, b = pairs.sides(motions)
-    length = jax.vmap(pair_length)(a.shape, b.shape)
+    length = each(pair_length)(a.shape, b.shape)
     relaxation, speed = (jnp.broadcast_to(v, length.shape) for v in (relaxation, speed))
     a, b = (
-        side._replace(map=jax.vmap(SlackMap.in_pair)(side.map, side.shape, length))
-        for side in (a, b)
+        side._replace(map=each(SlackMap.in_pair)(side.map, side.shape, length)) for side in (a, b)
     )
     origin, one = jnp.zeros_like(a.position), jnp.ones_like(length)
-    impulse = speed * jax.vmap(lighter)(a, b)
-    slip, flies = jax.vmap(slip_unit)(a, b, speed), jax.vmap(broad_phase.flies_apart)(a, b)
+    impulse = speed * each(lighter)(a, b)
+    slip, flies = each(slip_unit)(a, b, speed), each(broad_phase.flies_apart)(a, b)
     return Contact(
         a=a,
         b=b,

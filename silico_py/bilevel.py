@@ -44,6 +44,7 @@ def formulation(collision_relaxation: float | Array, warm_start: bool | Array) -
     """
     return Formulation(
         cone=contact_cone,
+        primals=lambda a, b: 1,
         rows=contact_rows,
         jacobian=contact_jacobian,
         pose_derivative=pose_derivative,

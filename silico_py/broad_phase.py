@@ -19,7 +19,7 @@ from silico_py.collision_program import Piece, growth, height_above, pair_length
 from silico_py.contact import Side, current, kinematics
 from silico_py.integrator import Motion
 from silico_py.primitives._base import safe_norm, safe_unit
-from silico_py.solver.dense import dot, matmul
+from silico_py.solver.dense import dot, each, matmul
 
 # In radii of the smaller ball, beyond what the free motion of the pair may close:
 NEAR = 0.25  # gap up to which forces act in full
@@ -72,8 +72,8 @@ class Candidates(NamedTuple):
         """Of all pairs, after moving with y."""
         own = y[self.nodes]
         other = own[:, 1] if self.b.motion is not None else None
-        a, b = (jax.vmap(_moved)(*side) for side in ((self.a, own[:, 0]), (self.b, other)))
-        return jax.vmap(separation)(a, b)
+        a, b = (each(_moved)(*side) for side in ((self.a, own[:, 0]), (self.b, other)))
+        return each(separation)(a, b)
 
     def complete(self, alpha: Float[Array, " pairs"]) -> Bool[Array, ""]:
         """Whether every pair that acts was chosen, and none that acts in part touches at the end,
@@ -84,7 +84,7 @@ class Candidates(NamedTuple):
 
 def nearest(nodes: Int[np.ndarray, "pairs arity"], a: Side, b: Side, most: int) -> Candidates:
     """So many pairs of one kind, those first that act the most."""
-    far = jax.vmap(distance)(a, b)
+    far = each(distance)(a, b)
     _, chosen = jax.lax.top_k(-jax.lax.stop_gradient(far), most)
     return Candidates(jnp.asarray(nodes), a, b, share(far), chosen)
 

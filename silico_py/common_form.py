@@ -23,6 +23,7 @@ from silico_py.collision_program import SlackMap
 from silico_py.primitives import ConvexShape, pytree_dataclass, static
 from silico_py.solver import ProductCone
 from silico_py.solver.cones import ORTHANT
+from silico_py.solver.dense import each
 
 
 class Form(NamedTuple):
@@ -157,7 +158,7 @@ def _in_form(batch: ConvexShape, form: Form) -> tuple[SlackMap, tuple[Array, Arr
         )
         return placed, (length, shape.reference, jnp.full_like(length, shape.least_excess))
 
-    return jax.vmap(one)(batch)
+    return each(one)(batch)
 
 
 def _placed(values: Array, rows: np.ndarray, form: Form) -> Array:

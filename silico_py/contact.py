@@ -165,6 +165,7 @@ class Formulation:
 
     Attributes:
         cone: of one contact, for two shapes.
+        primals: how many one contact has, for two shapes.
         rows: `(y, x, z, contact) -> CellResidual`.
         jacobian: `(y, x, z, contact, easing) -> CellJacobian`, see `CellGroup`.
         pose_derivative: of (nodes, local, slack) by position [m] and rotation vector (world)
@@ -177,6 +178,7 @@ class Formulation:
     """
 
     cone: Callable[[ConvexShape, ConvexShape], ProductCone]
+    primals: Callable[[ConvexShape, ConvexShape], int]
     rows: Callable[[Array, Array, Array, Contact], CellResidual]
     jacobian: Callable[[Array, Array, Array, Contact, Array], CellJacobian]
     pose_derivative: Callable[[Array, Array, Array, Contact], tuple[Array, Array, Array]]

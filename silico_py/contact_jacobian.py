@@ -23,6 +23,7 @@ from silico_py.single_level import (
     Unknowns,
     contact_cone,
     contact_rows,
+    primals,
     start_contact,
     touch,
     unpack,
@@ -286,6 +287,7 @@ def _limit(
 
 SINGLE_LEVEL = Formulation(
     contact_cone,
+    primals,
     contact_rows,
     contact_jacobian,
     pose_derivative,

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 from silico_py import broad_phase
 from silico_py.contact import Contact, Side
 from silico_py.integrator import Motion
+from silico_py.solver.dense import each
 
 
 def shorter(data: Any, share: Float[Array, ""]) -> Any:
@@ -39,7 +40,7 @@ def calmer(data: Any, share: Float[Array, ""]) -> Any:
 
 def first_share(pairs: list[tuple[Side, Side]]) -> Float[Array, ""] | None:
     """Of a family to begin with: no pair is to be sent far beyond its touch in it."""
-    parts = [jnp.min(jax.vmap(broad_phase.shallow)(*pair)) for pair in pairs]
+    parts = [jnp.min(each(broad_phase.shallow)(*pair)) for pair in pairs]
     return jax.lax.stop_gradient(jnp.min(jnp.stack(parts))) if parts else None
 
 

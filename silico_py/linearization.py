@@ -35,7 +35,7 @@ from silico_py.solver import (
     node_sensitivity,
     one_by_one,
 )
-from silico_py.solver.dense import accumulate, matmul, taken, transposed
+from silico_py.solver.dense import accumulate, each, matmul, taken, transposed
 from silico_py.warm_start import Remembered
 
 
@@ -241,7 +241,7 @@ def _derivative(
 ) -> tuple[Array, Array]:
     """(A, B) at one point of the central path, by the implicit function theorem."""
     problem = problem.prepared(w.y)
-    to_inputs, to_y = jnp.split(jax.vmap(Inputs.following)(bodies, w.y), [18], axis=-1)
+    to_inputs, to_y = jnp.split(each(Inputs.following)(bodies, w.y), [18], axis=-1)
     n = len(w.y)
     change = _by_inputs(problem, w, bodies, formulation).reshape(n, 6, 18 * n)
     own = to_inputs[:, :, None] * jnp.eye(n, dtype=w.y.dtype)[:, None, :, None]
@@ -260,18 +260,18 @@ def _by_inputs(
         zero = jnp.zeros(18, y.dtype)
         return jax.jacfwd(lambda u: problem.node_residual(y, body.changed(u)))(zero)
 
-    total = matmul(transposed(nodes), jax.vmap(balance)(bodies, w.y))
+    total = matmul(transposed(nodes), each(balance)(bodies, w.y))
     by_pose = jnp.zeros((n, size, 6), nodes.dtype)
     for group, cell, weights in zip(problem.groups, w.cells, cells, strict=True):
         at = (group.gather(w.y), cell.x, cell.dual, group.inputs)
-        rows = jnp.concatenate(jax.vmap(formulation.pose_derivative)(*at), axis=1)
+        rows = jnp.concatenate(each(formulation.pose_derivative)(*at), axis=1)
         rows = _with_units(formulation, rows, *at)
         part = matmul(transposed(weights), rows).reshape(len(rows), size, -1, 6).swapaxes(1, 2)
         by_pose += accumulate(part.reshape(-1, size, 6), group.nodes.reshape(-1), n)
         total += _by_speed(group, cell, weights, bodies)
         if group.graph is not None:
             total += _by_fading(group, w.y, cell, weights, bodies)
-    poses = jax.vmap(Inputs.pose_derivative)(bodies)
+    poses = each(Inputs.pose_derivative)(bodies)
     return -(total + matmul(by_pose, poses)).swapaxes(0, 1)
 
 
@@ -281,7 +281,7 @@ def _with_units(
     """Derivatives of rows by poses with what the units of distant pairs add."""
     if formulation.unit_derivative is None:
         return rows
-    through = jax.vmap(formulation.unit_derivative)
+    through = each(formulation.unit_derivative)
     distant = jnp.any(at[-1].distance > 1)
     return jax.lax.cond(distant, lambda: rows + through(*at), lambda: rows)
 
@@ -313,7 +313,7 @@ def _by_fading(
 ) -> Float[Array, "n size 18"]:
     """What changes as pairs come near enough to act, or leave: see `broad_phase`."""
     contacts = group.data
-    whole = contacts._replace(impulse=contacts.speed * jax.vmap(lighter)(contacts.a, contacts.b))
+    whole = contacts._replace(impulse=contacts.speed * each(lighter)(contacts.a, contacts.b))
     forces = replace(group, data=whole).residual(y, cell).nodes.reshape(len(cell.x), 1, -1)
     change = matmul(forces, weights[:, : forces.shape[-1]])[:, 0]
 
@@ -333,7 +333,7 @@ def _through_inputs(
 
     def slope(c: Contact, inputs: Inputs) -> Float[Array, "arity 18"]:
         def at(changes: Float[Array, "arity 18"]) -> Float[Array, ""]:
-            motions = jax.vmap(Inputs.changed)(inputs, changes)
+            motions = each(Inputs.changed)(inputs, changes)
             moved = [
                 side._replace(motion=jax.tree.map(lambda v, k=k: v[k], motions))
                 for k, side in enumerate(c.sides)
@@ -344,6 +344,6 @@ def _through_inputs(
         return jax.grad(at)(jnp.zeros((c.arity, 18), change.dtype))
 
     inputs = jax.tree.map(lambda v: taken(v, group.nodes), bodies)
-    slopes = jax.vmap(slope)(group.data, inputs)
+    slopes = each(slope)(group.data, inputs)
     part = change[:, None, :, None] * slopes[:, :, None, :]
     return accumulate(part.reshape(-1, *part.shape[2:]), group.nodes.reshape(-1), len(bodies.arm))

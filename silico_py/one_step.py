@@ -21,7 +21,7 @@ from silico_py.options import SolverOptions
 from silico_py.primitives._base import safe_unit
 from silico_py.scene import Scene, State
 from silico_py.solver import Guess, Options, Problem, Solution, Status, Variables, compact, solve
-from silico_py.solver.dense import taken
+from silico_py.solver.dense import each, taken
 from silico_py.warm_start import Remembered, recall, remember
 
 
@@ -231,7 +231,7 @@ def info_of(
     y = solution.variables.y
     parts, complete = [], jnp.ones((), bool)
     for batch, cell in zip(batches, solution.variables.cells, strict=True):
-        read = jax.vmap(lambda *at: _contact_info(formulation.touch(*at), at[-1]))
+        read = each(lambda *at: _contact_info(formulation.touch(*at), at[-1]))
         part = read(taken(y, batch.touched), cell.x, cell.dual, batch.contacts)
         if batch.candidates is not None:
             part = _among_all(part, batch.candidates.at_end(y), batch.candidates.chosen)

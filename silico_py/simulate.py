@@ -11,13 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from silico_py.assembly import kinds_of
 from silico_py.compilation import jitted
 from silico_py.one_step import Begun, Info, begin, end, left_by, solved
 from silico_py.options import SolverOptions, or_default
 from silico_py.scene import Scene, State, check_state
 from silico_py.solver import implicit, one_by_one
 from silico_py.validation import vector
-from silico_py.warm_start import OTHER, Remembered, remember
+from silico_py.warm_start import OTHER, Remembered, nothing
 
 
 class Trajectory(NamedTuple):
@@ -199,11 +200,13 @@ def no_guess(scene: Scene, state: State, options: SolverOptions | None = None) -
     """What stands for `Info.guess` before the first step of a loop; nothing is tried from it."""
     options = or_default(options)
     copies = () if options.gradient_relaxation is None else (2,)
+    dtypes = {jnp.result_type(v) for v in jax.tree.leaves((scene, state))}
+    dtype = jnp.result_type(*(v for v in dtypes if jnp.issubdtype(v, jnp.floating)))
 
     def like() -> Remembered:
-        rho = jnp.asarray(options.relaxation, state.position.dtype)
-        begun = begin(scene, state, checked_control(scene, state, None), rho, None, options)
-        return remember(begun.start, jnp.zeros((), bool), begun.batches)
+        pairs = [pairs for _, pairs in kinds_of(scene)[0]]
+        how = options.formulation, options.contact_limits
+        return nothing(len(scene.bodies), pairs, *how, dtype)
 
     return jax.tree.map(lambda v: jnp.zeros((*copies, *v.shape), v.dtype), jax.eval_shape(like))
 

@@ -7,16 +7,20 @@ closer, so the search is given all orders to choose from.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import accumulate
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from silico_py import friction
-from silico_py.assembly import ContactBatch
+from silico_py.assembly import ContactBatch, Pairs
+from silico_py.broad_phase import Limits
+from silico_py.contact import Formulation
 from silico_py.solver import CellVariables, Guess, Variables
 
 ORDER = 2  # of the polynomial, at most
@@ -46,6 +50,22 @@ class Remembered(NamedTuple):
         """What each order says of the next solution."""
         sums = jax.tree.map(lambda v: jnp.stack(list(accumulate(v))), self.differences)
         return Guess(sums, self.usable)
+
+
+def nothing(
+    n: int, kinds: Sequence[Pairs], formulation: Formulation, limits: Limits, dtype: jnp.dtype
+) -> Remembered:
+    """What is remembered before the first step of n bodies with pairs of these kinds."""
+    zeros = partial(jnp.zeros, dtype=dtype)
+    cells, chosen = [], []
+    for pairs in kinds:
+        most, shapes = pairs.most(limits), (pairs.a.sides.shape, pairs.b.sides.shape)
+        nx, dim = formulation.primals(*shapes), formulation.cone(*shapes).dim
+        m = len(pairs.rows_a) if most is None else most
+        cells.append(CellVariables(*(zeros((ORDER + 1, m, k)) for k in (nx, dim, dim))))
+        chosen.append(None if most is None else jnp.zeros(most, np.int32))
+    differences = Variables.of(zeros((ORDER + 1, n, 6)), cells)
+    return Remembered(differences, jnp.zeros((), bool), tuple(chosen))
 
 
 def remember(

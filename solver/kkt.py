@@ -21,7 +21,7 @@ from jaxtyping import Array, Bool, Float
 
 from silico_py.solver import condensed, krylov
 from silico_py.solver.cones import ProductCone, Scaling
-from silico_py.solver.dense import matmul, outlined, transposed
+from silico_py.solver.dense import each, matmul, outlined, transposed
 from silico_py.solver.problem import CellGroup, CellJacobian, Problem, in_one
 from silico_py.solver.vectors import CellVariables, Conditions, Variables
 
@@ -101,7 +101,7 @@ def _blocks(
     """The derivatives of the nodes' own rows, and the cells without slacks and duals: what they are
     made of, and their matrices."""
     problem = problem.eased(easing)
-    node_jacobian = jax.vmap(jax.jacfwd(problem.node_residual))(w.y, problem.node_data)
+    node_jacobian = each(jax.jacfwd(problem.node_residual))(w.y, problem.node_data)
     cells = []
     for group, cell in zip(problem.groups, w.cells, strict=True):
         condense = outlined(_condense, group.cone, group.split, axes=(0, 0, None), whole=True)

@@ -26,7 +26,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from silico_py.solver.cones import ProductCone
-from silico_py.solver.dense import accumulate, dot, outlined, taken
+from silico_py.solver.dense import accumulate, dot, each, outlined, taken
 from silico_py.solver.fusion import compact
 from silico_py.solver.levels import Links
 from silico_py.solver.vectors import CellConditions, CellVariables, Conditions, Variables
@@ -251,7 +251,7 @@ def in_one(function: Function) -> Function:
 
 def conditions(problem: Problem, w: Variables) -> Conditions:
     """Evaluate them all at `w`; the slack rows read slack(y, x, z) - s."""
-    nodes = jax.vmap(problem.node_residual)(w.y, problem.node_data)
+    nodes = each(problem.node_residual)(w.y, problem.node_data)
     cells = []
     for group, cell in zip(problem.groups, w.cells, strict=True):
         part = group.residual(w.y, cell)
