@@ -37,11 +37,11 @@ def stepped(scene, state, control=None, guess=None, **options):
     return sp.step(scene, state, control, options, guess)
 
 
-def rolled(scene, state, steps, warm=True, **options):
+def rolled(scene, state, steps, warm=True, control=None, **options):
     """A rollout by such steps, all of which converge, as numpy arrays."""
     guess, history = None, []
     for _ in range(steps):
-        state, info = stepped(scene, state, None, guess, **options)
+        state, info = stepped(scene, state, control, guess, **options)
         guess = info.guess if warm else None
         history.append(sp.Trajectory(state, info._replace(guess=None)))
     whole = stacked(history)

@@ -12,7 +12,8 @@ STEPS = 40
 
 def balls(count):
     """Balls half a metre apart that land one after another, slide and roll."""
-    bodies = [sp.Body(f"ball {k}", shapes=[sp.Sphere(0.1)], mass=1.0) for k in range(count)]
+    names = ["sphere"] if count == 1 else [f"ball {k}" for k in range(count)]
+    bodies = [sp.Body(name, shapes=[sp.Sphere(0.1)], mass=1.0) for name in names]
     floor = sp.HalfSpace(normal=(0, 0, 1), offset=0.0)
     scene = sp.Scene(bodies=bodies, environment=[floor], timestep=0.02, friction=0.3)
     k = np.arange(count)

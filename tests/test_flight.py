@@ -57,7 +57,8 @@ def test_first_steps_of_a_flat_cone_that_flies_beside_a_box_at_rest():
 
 @pytest.mark.parametrize("name", FLAT)
 def test_first_steps_of_flat_bodies_in_flight(name):
-    scene = above_floor(TIMESTEP, 0.5, body=FLAT[name])
+    kind = type(FLAT[name]).__name__.lower()  # as in `scenes.drop`: one program for all of a kind
+    scene = above_floor(TIMESTEP, 0.5, **{kind: FLAT[name]})
     states = thrown(3)
     after, info = stepped_each(scene, states, relaxation=RHO, polish=0)
     assert info.converged.all()
@@ -117,7 +118,7 @@ def test_bodies_that_pass_through_each_other_are_not_apart():
 def test_what_comes_from_afar_overlaps_no_more_than_the_rest(shape):
     """A body that falls many of its sizes in one step, against its exact scaling afterwards."""
     rng, count = np.random.default_rng(7), 40
-    size, scene = 3 * float(shape.half_extents[1]), above_floor(0.1, 0.3, body=shape)
+    size, scene = 3 * float(shape.half_extents[1]), above_floor(0.1, 0.3, box=shape)
     turn = turned(rng, count, 1)
     place, speed = np.zeros((2, count, 1, 3))
     place[..., 2] = 20 * size

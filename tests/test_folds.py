@@ -116,7 +116,7 @@ def test_blocks_at_rest_that_are_struck_at_once(relaxation):
 def test_a_step_longer_than_many_bodies(frequency):
     """A cube of 1 cm thrown onto another one: free fall would take it ten cubes far in a step."""
     cube = sp.Box(3 * (0.005,))
-    bodies = [sp.Body("upper", cube, mass=1e-3), sp.Body("lower", cube, mass=1e-3)]
+    bodies = [sp.Body(f"block{k}", cube, mass=1e-3) for k in range(2)]  # as in `scenes.stack`
     scene = sp.Scene(bodies, [sp.scenes.floor()], friction=0.5, timestep=1 / frequency)
     state = scene.state(
         position=[[0.002, 0.001, 0.03], [0, 0, 0.005]],

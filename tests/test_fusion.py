@@ -59,6 +59,11 @@ def test_a_kernel_computes_what_many_do(n):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10), ours, theirs)
 
 
+def test_a_kernel_is_none_where_none_is_wanted(monkeypatch):
+    monkeypatch.setenv("SILICO_PY_ONE_KERNEL", "0")
+    assert not any(marks(jax.jit(fused(newton)).lower(*arguments(3))))
+
+
 def test_what_needs_a_library_stays_outside():
     args = arguments(dense.LARGEST_SYSTEM + 1)
     assert "getrf" in jax.jit(fused(newton)).lower(*args).as_text()
@@ -136,7 +141,6 @@ def test_a_step_and_its_derivative_are_those_of_many_kernels(monkeypatch, bodies
     if not OLD_XLA:  # other tests have kernels there, and what is traced with them stays so
         jax.clear_caches()
     monkeypatch.setenv("SILICO_PY_ONE_KERNEL", "0")
-    assert not any(marks(jax.jit(lambda s: sp.linearize(scene, s, None, 1e-3)).lower(state)))
     following, alone = stepped(scene, state, relaxation=1e-3)
     theirs = *sp.linearize(scene, state, None, 1e-3), following
 

@@ -104,7 +104,7 @@ def test_stick_and_slip_at_the_friction_angle(excess, slides):
 
 def test_rolling_sphere_accelerates_at_five_sevenths():
     angle, h = 0.2, 0.01
-    ball = sp.Body("ball", sp.Sphere(radius=0.1), mass=1.0)
+    ball = sp.Body("sphere", sp.Sphere(radius=0.1), mass=1.0)
     scene = sp.Scene([ball], [floor()], timestep=h, friction=0.8, gravity=incline(angle))
     state = scene.state(position=[[0.0, 0.0, 0.1]])
     velocity = rolled(scene, state, 100, relaxation=1e-8).state.velocity[:, 0, 0]

@@ -112,8 +112,8 @@ def test_boxes_that_start_in_each_other_part():
 @pytest.fixture(scope="module")
 def small_on_large():
     """1 g and 1 cm on a tonne and 10 m."""
-    light = sp.Body("light", sp.Box((0.005, 0.005, 0.005)), mass=1e-3)
-    heavy = sp.Body("heavy", sp.Box((5.0, 5.0, 5.0)), mass=1e3)
+    light = sp.Body("block0", sp.Box((0.005, 0.005, 0.005)), mass=1e-3)
+    heavy = sp.Body("block1", sp.Box((5.0, 5.0, 5.0)), mass=1e3)
     return sp.Scene([light, heavy], [sp.HalfSpace((0, 0, 1), 0.0)])
 
 
