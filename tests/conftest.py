@@ -34,6 +34,19 @@ MOST_REGIONS = 40_000
 REGIONS = Path("/proc/self/maps")
 
 
+# Files that simulate the same scenes, side by side: a process traces them once.
+NEIGHBOURS = [
+    *("planning", "notebooks", "derivatives", "units", "fusion", "flight", "physics"),
+    *("warm_start", "crowds", "folds", "reference", "scenes", "snippets"),
+]
+
+
+def pytest_collection_modifyitems(items):
+    """Parts of the list go to processes."""
+    place = {f"test_{name}": k for k, name in enumerate(NEIGHBOURS)}
+    items.sort(key=lambda item: place.get(item.path.stem, len(place)))
+
+
 @pytest.fixture(scope="module", autouse=True)
 def bounded_programs():
     """After each file, programs are given up if they take too many regions of memory."""
