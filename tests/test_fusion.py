@@ -179,12 +179,12 @@ def test_arguments_that_the_compiler_knows_do_not_leave_a_kernel():
 
 
 def test_a_batch_of_steps_at_once_is_that_of_its_members(monkeypatch):
-    """What a GPU does, of a scene that is no kernel on the CPU; test_lanes.py has one that is."""
+    """What a GPU does, of two bodies; test_lanes.py has one."""
     monkeypatch.setenv("SILICO_PY_ONE_KERNEL", "0")
-    scene, low = sp.scenes.stack(2, timestep=0.05)
+    scene, apart = sp.scenes.collision(timestep=0.05)
     own = [dataclasses.replace(body, name=f"own {body.name}") for body in scene.bodies]
-    starts = jax.vmap(lambda dz: dataclasses.replace(low, position=low.position + dz))(
-        jnp.array([0.0, 0.05, 0.4])
+    starts = jax.vmap(lambda share: dataclasses.replace(apart, position=share * apart.position))(
+        jnp.array([0.3, 0.6, 1.0])  # inside each other, about to hit each other, and apart
     )
     expected, alone = stepped_each(scene, starts)
     monkeypatch.setattr("silico_py.solver.fusion.in_turn", lambda: False)
@@ -192,6 +192,7 @@ def test_a_batch_of_steps_at_once_is_that_of_its_members(monkeypatch):
     at_once = dataclasses.replace(scene, bodies=own)
     states, info = jax.vmap(lambda s: sp.step(at_once, s))(starts)
     assert info.converged.all()
+    assert (info.contacts.force[:, 0, 0] < -1).tolist() == [True, True, False]
     np.testing.assert_array_equal(info.iterations, alone.iterations)
     for a, b in zip(jax.tree.leaves(states), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-9)
@@ -262,6 +263,28 @@ def test_accumulate_is_a_scatter():
     expected = np.zeros((7, 2))
     np.add.at(expected, targets, values)
     np.testing.assert_allclose(dense.accumulate(jnp.asarray(values), targets, 7), expected)
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_each_row_is_that_of_vmap(n):
+    """Of arguments that are trees, one the same for all, with derivatives through both kinds."""
+    rng = np.random.default_rng(n)
+    rows, one = {"a": rng.normal(size=(n, 2)), "b": (np.arange(n), None)}, rng.normal(size=2)
+
+    def of_row(row, one):
+        return {"sum": jnp.sin(row["a"]) @ one, "k": row["b"][0], "none": row["b"][1]}
+
+    def energy(run, a, one):
+        return jnp.sum(run(rows | {"a": a}, one)["sum"] ** 2)
+
+    ours, theirs = dense.each(of_row, (0, None)), jax.vmap(of_row, (0, None))
+    assert jax.tree.structure(ours(rows, one)) == jax.tree.structure(theirs(rows, one))
+    at = rows["a"], one
+    for found, expected in (
+        (ours(rows, one), theirs(rows, one)),
+        *((jax.grad(energy, k)(ours, *at), jax.grad(energy, k)(theirs, *at)) for k in (1, 2)),
+    ):
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12), found, expected)
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,23 @@ def test_a_rollout_goes_on_from_the_guess_of_its_first_part(thrown, warm):
         sp.rollout(scene, middle, 1, COLD, guess)
 
 
+@pytest.mark.parametrize(
+    ("make", "options"),
+    [
+        (lambda: sp.scenes.heap(5), sp.SolverOptions(max_contacts=(3, 30))),
+        (lambda: sp.scenes.drop("cone"), sp.SolverOptions(method="bilevel")),
+        (lambda: sp.scenes.drop("padded_polytope"), SMOOTH),
+    ],
+)
+def test_no_guess_is_of_the_type_of_a_guess(make, options):
+    scene, state = make()
+    nothing = sp.no_guess(scene, state, options)
+    left = jax.eval_shape(lambda: sp.step(scene, state, None, options, nothing)[1].guess)
+    assert jax.tree.structure(nothing) == jax.tree.structure(left)
+    for none, some in zip(jax.tree.leaves(nothing), jax.tree.leaves(left), strict=True):
+        assert (none.shape, none.dtype) == (some.shape, some.dtype) and not np.any(none)
+
+
 def test_a_guess_of_something_else_is_refused():
     limited = dataclasses.replace(WARM, max_contacts=1)
     drop, stack = sp.scenes.drop("sphere"), sp.scenes.stack(3)
