@@ -198,8 +198,8 @@ def _of_bodies(
     """A number of each contact, summed over those of each body."""
     total = jnp.zeros_like(mass)
     for batch in batches:
-        each = jnp.broadcast_to(number(batch.contacts)[:, None], batch.touched.shape)
-        total += accumulate(each.reshape(-1), batch.touched.reshape(-1), len(mass))
+        values = jnp.broadcast_to(number(batch.contacts)[:, None], batch.touched.shape)
+        total += accumulate(values.reshape(-1), batch.touched.reshape(-1), len(mass))
     return total
 
 
