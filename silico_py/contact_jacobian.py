@@ -18,12 +18,12 @@ from silico_py import rotation
 from silico_py.blocks import Blocks, Columns, Matrix
 from silico_py.contact import Contact, Formulation, Kinematics, Side, both_kinematics, posed
 from silico_py.friction import squared_norm
+from silico_py.primitives import ConvexShape
 from silico_py.rotation import skew
 from silico_py.single_level import (
     Unknowns,
     contact_cone,
     contact_rows,
-    primals,
     start_contact,
     touch,
     unpack,
@@ -76,10 +76,9 @@ def _of_bodies(c: Contact) -> Columns:
     return Columns({f"{name}_{side}": 3 for side in "ab"[: c.arity] for name in names})
 
 
-def _of_primals(c: Contact) -> Columns:
+def _of_primals(a: ConvexShape, b: ConvexShape) -> Columns:
     """The local primals."""
-    a, b = c.a.shape.n_aux, c.b.shape.n_aux
-    return Columns({"point": 3, "alpha": 1, "eps_a": a, "eps_b": b, "psi": 1})
+    return Columns({"point": 3, "alpha": 1, "eps_a": a.n_aux, "eps_b": b.n_aux, "psi": 1})
 
 
 def _of_duals(c: Contact) -> Columns:
@@ -101,7 +100,8 @@ def contact_jacobian(
     impulse, and how the direction of the impulse follows the collision duals.
     """
     duals = _of_duals(c)
-    by_v, early = _of_bodies(c) | _of_primals(c), duals.without("limit", "beta")
+    by_v = _of_bodies(c) | _of_primals(c.a.shape, c.b.shape)
+    early = duals.without("limit", "beta")
     ends = both_kinematics(y, c)
     moving = zip(y, c.sides, ends[: c.arity], strict=True)
     tangents = [_motion_tangent(v, side, end) for v, side, end in moving]
@@ -287,7 +287,7 @@ def _limit(
 
 SINGLE_LEVEL = Formulation(
     contact_cone,
-    primals,
+    lambda a, b: sum(_of_primals(a, b).sizes.values()),
     contact_rows,
     contact_jacobian,
     pose_derivative,

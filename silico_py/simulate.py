@@ -204,9 +204,9 @@ def no_guess(scene: Scene, state: State, options: SolverOptions | None = None) -
     dtype = jnp.result_type(*(v for v in dtypes if jnp.issubdtype(v, jnp.floating)))
 
     def like() -> Remembered:
-        pairs = [pairs for _, pairs in kinds_of(scene)[0]]
+        kinds, _ = kinds_of(scene)
         how = options.formulation, options.contact_limits
-        return nothing(len(scene.bodies), pairs, *how, dtype)
+        return nothing(len(scene.bodies), [pairs for _, pairs in kinds], *how, dtype)
 
     return jax.tree.map(lambda v: jnp.zeros((*copies, *v.shape), v.dtype), jax.eval_shape(like))
 

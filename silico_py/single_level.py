@@ -42,11 +42,6 @@ def contact_cone(a: ConvexShape, b: ConvexShape) -> ProductCone:
     return a.cone + b.cone + CONE
 
 
-def primals(a: ConvexShape, b: ConvexShape) -> int:
-    """Of one contact: point, scaling, auxiliaries of both shapes, friction."""
-    return 3 + 1 + a.n_aux + b.n_aux + 1
-
-
 def unpack(x: Float[Array, " nx"], z: Float[Array, " dim"], c: Contact) -> Unknowns:
     """Split the vectors of one contact; the contact point comes back in metres."""
     aux_a, dim_a, dim_b = c.a.shape.n_aux, c.a.shape.cone.dim, c.b.shape.cone.dim

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from functools import lru_cache, partial, reduce
-from itertools import compress
 from math import prod
 from typing import Any, NamedTuple
 
@@ -28,7 +27,6 @@ from silico_py.solver.fusion import (
     is_available,
     materialized,
 )
-from silico_py.solver.lanes import replaced
 
 LARGEST_SYSTEM = 20  # rows of a system that is factorised here; larger programs compile slowly
 LARGEST_SUBSTITUTION = 128  # rows of a factor that is substituted here
@@ -84,15 +82,14 @@ def each(function: Callable, axes: Any = 0) -> Callable:
 
     def call(*args: Any) -> Any:
         own = axes if isinstance(axes, tuple) else len(args) * (axes,)
-        leaves, structure = jax.tree.flatten(args)
-        counts = (len(jax.tree.leaves(arg)) for arg in args)
-        flags = [axis == 0 for axis, n in zip(own, counts, strict=True) for _ in range(n)]
-        rows = list(compress(leaves, flags))
-        if any(len(v) != 1 for v in rows):
+        batched = [arg for arg, axis in zip(args, own, strict=True) if axis == 0]
+        if any(len(v) != 1 for v in jax.tree.leaves(batched)):
             return jax.vmap(function, in_axes=axes)(*args)
-        first = [jax.lax.squeeze(v, (0,)) for v in rows]
-        out = function(*structure.unflatten(replaced(leaves, flags, first)))
-        return jax.tree.map(lambda v: jnp.expand_dims(v, 0), out)
+        first = (
+            arg if axis is None else jax.tree.map(lambda v: jax.lax.squeeze(v, (0,)), arg)
+            for arg, axis in zip(args, own, strict=True)
+        )
+        return jax.tree.map(lambda v: jnp.expand_dims(v, 0), function(*first))
 
     return call
 

@@ -167,18 +167,28 @@ def outcome(theta, state, rho):
 
 @pytest.fixture(scope="module")
 def by_parameters():
-    """In reverse mode; forward mode is below."""
-    return jax.jit(jax.jacrev(outcome))
+    """In reverse mode, and along a direction of all parameters in forward mode."""
+
+    def along(theta, direction, state, rho):
+        return jax.jvp(lambda p: outcome(p, state, rho), (theta,), (direction,))[1]
+
+    return jax.jit(along), jax.jit(jax.jacrev(outcome))
 
 
 @pytest.mark.parametrize("rho", LIMITS)
-def test_derivatives_by_parameters(drop, by_parameters, rho):
+def test_derivatives_by_parameters_in_both_modes(drop, by_parameters, rho):
     state = drop[1](60)
+    forward, reverse = by_parameters
     h = 1e-4 * jnp.diag(THETA)  # with less the error is that of the differences: it grows as 1 / h
     changed = map(with_parameters, jnp.concatenate([THETA + h, THETA - h]))
     ends = np.stack([flat(stepped(scene, state, relaxation=rho)[0]) for scene in changed])
     expected = (ends[: len(h)] - ends[len(h) :]).T / (2e-4 * np.asarray(THETA))
-    assert worst_column(by_parameters(THETA, state, rho), expected) < LIMITS[rho]
+    found = reverse(THETA, state, rho)
+    assert worst_column(found, expected) < LIMITS[rho]
+    for direction in jnp.diag(THETA):
+        slope = forward(THETA, direction, state, rho)
+        scale = np.abs(found).max() * direction.max()
+        np.testing.assert_allclose(found @ direction, slope, rtol=0, atol=1e-9 * scale)
 
 
 TENT = np.array([(0.2, 0.2, 0), (0.2, -0.2, 0), (-0.2, 0.2, 0), (-0.2, -0.2, 0), (0.1, 0, 0.3)])

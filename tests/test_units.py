@@ -10,6 +10,7 @@ from stepping import rolled, rolled_each, stepped, thrown, turned
 
 import silico_py as sp
 from silico_py import reference
+from silico_py.linearization import difference, perturb
 
 FLOOR = sp.HalfSpace(normal=(0, 0, 1), offset=0.0)
 LIMIT = 30  # Newton steps
@@ -64,6 +65,28 @@ def test_boxes_of_ten_metres_land_in_few_iterations():
     )
     info = rolled_each(scene, states, 90, relaxation=1e-6).info
     assert int(info.iterations.max()) <= LIMIT
+
+
+def test_derivatives_of_fast_bodies():
+    scene, state = thrown(speed=5.0, seed=1)
+    rho, length = 1e-3, 1e-4
+
+    def step(at):
+        return stepped(scene, at, relaxation=rho)
+
+    following, info = step(state)
+    assert info.converged
+    assert float(jnp.min(info.contacts.alpha)) < 1.1
+
+    def end(change):
+        return difference(step(perturb(state, change))[0], following)
+
+    columns = []
+    for column in jnp.eye(24).reshape(24, 2, 12):
+        near, far = (end(k * length * column) - end(-k * length * column) for k in (1, 2))
+        columns.append(((8 * near - far) / (12 * length)).ravel())
+    found, _ = sp.linearize(scene, state, None, rho)
+    np.testing.assert_allclose(found, jnp.stack(columns, axis=1), rtol=0, atol=1e-6)
 
 
 def test_steps_of_fast_bodies_meet_their_conditions():
