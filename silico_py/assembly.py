@@ -26,7 +26,8 @@ from silico_py.contact import (
 from silico_py.integrator import Motion, dynamics, row_scale
 from silico_py.scene import Scene
 from silico_py.solver import CellGroup, Problem, Variables
-from silico_py.solver.dense import accumulate, each, taken
+from silico_py.solver.dense import accumulate, taken
+from silico_py.solver.rows import each
 
 WORLD = -1  # body index of what is fixed
 SMALL = 16  # rows of a slack up to which all kinds of shapes are one

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from silico_py.solver.dense import matmul
-from silico_py.solver.fusion import materialized
+from silico_py.solver.fusion import in_kernel, materialized
+from silico_py.solver.rows import are_many, written
 
 Matrix = Float[Array, "rows columns"]
 
@@ -34,8 +36,21 @@ class Columns:
 
     def matrix(self, *parts: Blocks) -> Matrix:
         """Derivatives, one below the other."""
+        if in_kernel() and are_many():
+            return self._written(parts)
         dtype = next(block.dtype for part in parts for block in part.named.values())
         return jnp.concatenate([self._row(part, dtype) for part in parts])
+
+    def _written(self, parts: tuple[Blocks, ...]) -> Matrix:
+        left = dict(zip(self.sizes, accumulate(self.sizes.values(), initial=0), strict=False))
+        *above, rows = accumulate((part.rows for part in parts), initial=0)
+        placed = [
+            ((first, left[name]), block)
+            for first, part in zip(above, parts, strict=True)
+            for name, block in part.named.items()
+            if name in left
+        ]
+        return written((rows, sum(self.sizes.values())), *zip(*placed, strict=True))
 
     def _row(self, part: Blocks, dtype: jnp.dtype) -> Matrix:
         pieces, missing, named = [], 0, materialized(part.named)

@@ -23,7 +23,7 @@ from silico_py.collision_program import SlackMap
 from silico_py.primitives import ConvexShape, pytree_dataclass, static
 from silico_py.solver import ProductCone
 from silico_py.solver.cones import ORTHANT
-from silico_py.solver.dense import each
+from silico_py.solver.rows import each
 
 
 class Form(NamedTuple):

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 from silico_py import broad_phase
 from silico_py.contact import Contact, Side
 from silico_py.integrator import Motion
-from silico_py.solver.dense import each
+from silico_py.solver.rows import each
 
 
 def shorter(data: Any, share: Float[Array, ""]) -> Any:

@@ -35,7 +35,8 @@ from silico_py.solver import (
     node_sensitivity,
     one_by_one,
 )
-from silico_py.solver.dense import accumulate, each, matmul, taken, transposed
+from silico_py.solver.dense import accumulate, matmul, taken, transposed
+from silico_py.solver.rows import each
 from silico_py.warm_start import Remembered
 
 

@@ -21,7 +21,8 @@ from silico_py.options import SolverOptions
 from silico_py.primitives._base import safe_unit
 from silico_py.scene import Scene, State
 from silico_py.solver import Guess, Options, Problem, Solution, Status, Variables, compact, solve
-from silico_py.solver.dense import each, taken
+from silico_py.solver.dense import taken
+from silico_py.solver.rows import each
 from silico_py.warm_start import Remembered, recall, remember
 
 

@@ -21,8 +21,9 @@ from jaxtyping import Array, Bool, Float
 
 from silico_py.solver import condensed, krylov
 from silico_py.solver.cones import ProductCone, Scaling
-from silico_py.solver.dense import each, matmul, outlined, transposed
+from silico_py.solver.dense import matmul, outlined, transposed
 from silico_py.solver.problem import CellGroup, CellJacobian, Problem, in_one
+from silico_py.solver.rows import each
 from silico_py.solver.vectors import CellVariables, Conditions, Variables
 
 MANY_CELLS = 60  # so many that refinement may not be enough

@@ -1,0 +1,90 @@
+"""Functions of one row, mapped over many.
+
+What takes little time for a few rows need not do so for many: what `each` maps can ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.custom_batching import custom_vmap
+from jaxtyping import Array, Float
+
+MANY = 24  # rows
+
+_are_many: ContextVar[bool] = ContextVar("are_many", default=False)
+
+
+def are_many() -> bool:
+    """Whether what is traced is mapped over many rows."""
+    return _are_many.get()
+
+
+def each(function: Callable, axes: Any = 0) -> Callable:
+    """`jax.vmap(function, in_axes=axes)` for axes 0 or None, each of a whole argument.
+
+    A single row is handed on as it is: what is done to it takes less time to trace then.
+    """
+
+    def call(*args: Any) -> Any:
+        own = axes if isinstance(axes, tuple) else len(args) * (axes,)
+        batched = [arg for arg, axis in zip(args, own, strict=True) if axis == 0]
+        rows = max((len(v) for v in jax.tree.leaves(batched)), default=1)
+        if rows != 1:
+            with _mapped_over(rows):
+                return jax.vmap(function, in_axes=axes)(*args)
+        first = (
+            arg if axis is None else jax.tree.map(lambda v: jax.lax.squeeze(v, (0,)), arg)
+            for arg, axis in zip(args, own, strict=True)
+        )
+        return jax.tree.map(lambda v: jnp.expand_dims(v, 0), function(*first))
+
+    return call
+
+
+@contextmanager
+def _mapped_over(rows: int) -> Iterator[None]:
+    token = _are_many.set(are_many() or rows >= MANY)
+    try:
+        yield
+    finally:
+        _are_many.reset(token)
+
+
+def written(
+    shape: tuple[int, int], corners: Sequence[tuple[int, int]], blocks: Sequence[Array]
+) -> Float[Array, "rows columns"]:
+    """A matrix that is zero but for blocks with their first entries at these corners.
+
+    Many such matrices take less time than concatenated ones: a kernel that concatenates looks up,
+    for each entry, which block it is of.
+    """
+
+    def into(lead: tuple[int, ...], blocks: Sequence[Array]) -> Array:
+        # XLA would make pads and sums of what is written into zeros that it knows.
+        nothing = jnp.zeros((*lead, *shape), jnp.result_type(*blocks))
+        matrix = jax.lax.optimization_barrier(nothing)
+        for corner, block in zip(corners, blocks, strict=True):
+            first = (*(0 for _ in lead), *corner)
+            matrix = jax.lax.dynamic_update_slice(matrix, block.astype(matrix.dtype), first)
+        return matrix
+
+    # jax's rule would make scatters of a batch.
+    @custom_vmap
+    def one(*blocks: Array) -> Array:
+        return into((), blocks)
+
+    @one.def_vmap
+    def many(size: int, in_batched: list[bool], *blocks: Array) -> tuple[Array, bool]:
+        whole = [
+            block if flag else jnp.broadcast_to(block, (size, *block.shape))
+            for block, flag in zip(blocks, in_batched, strict=True)
+        ]
+        return into((size,), whole), True
+
+    return one(*blocks)
