@@ -87,7 +87,7 @@ def matmul(a: Float[Array, "*batch m k"], b: Float[Array, "*batch k n"]) -> Arra
     one_loop = products <= MATERIALIZED
     if not in_kernel():
         many = are_many() or prod(shape[:-2]) >= MANY
-        if many and columns <= FEW_COLUMNS and not abreast():
+        if many and 0 < columns <= FEW_COLUMNS and not abreast():
             return _by_column(a, b)
         narrow = min(terms, columns) <= NARROW and one_loop
         return _sum_of_products(a, b) if narrow else a @ b

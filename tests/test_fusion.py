@@ -265,28 +265,6 @@ def test_accumulate_is_a_scatter():
     np.testing.assert_allclose(dense.accumulate(jnp.asarray(values), targets, 7), expected)
 
 
-@pytest.mark.parametrize("n", [1, 3])
-def test_each_row_is_that_of_vmap(n):
-    """Of arguments that are trees, one the same for all, with derivatives through both kinds."""
-    rng = np.random.default_rng(n)
-    rows, one = {"a": rng.normal(size=(n, 2)), "b": (np.arange(n), None)}, rng.normal(size=2)
-
-    def of_row(row, one):
-        return {"sum": jnp.sin(row["a"]) @ one, "k": row["b"][0], "none": row["b"][1]}
-
-    def energy(run, a, one):
-        return jnp.sum(run(rows | {"a": a}, one)["sum"] ** 2)
-
-    ours, theirs = dense.each(of_row, (0, None)), jax.vmap(of_row, (0, None))
-    assert jax.tree.structure(ours(rows, one)) == jax.tree.structure(theirs(rows, one))
-    at = rows["a"], one
-    for found, expected in (
-        (ours(rows, one), theirs(rows, one)),
-        *((jax.grad(energy, k)(ours, *at), jax.grad(energy, k)(theirs, *at)) for k in (1, 2)),
-    ):
-        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12), found, expected)
-
-
 @pytest.mark.parametrize(
     "rows",
     [
