@@ -33,6 +33,7 @@ from silico_py.solver.problem import (
     choose,
     conditions,
     excess,
+    in_one,
     mean_product,
     product_norm,
     remainder,
@@ -96,29 +97,54 @@ def _newton_step(
     options: Options,
 ) -> Step:
     """Towards a lower target, corrected where that does not shorten the step."""
-    w, c, rho = it.w, it.measures.conditions, options.relaxation
-    off = product_norm(_second_order(problem, c, affine))
-    curvature = off / jnp.maximum(mean_product(problem, w), rho)
-    share = _share(problem, it, affine, curvature, rho)
-    step = leap = moved(affine, centring, share)
-    product = rho + share * jnp.maximum(mean_product(problem, w) - rho, 0)
-    longest = boundary_step(problem, w, step)
+    plan = _planned(problem, it, affine, centring, options.relaxation)
 
     def correct() -> tuple[Variables, Float[Array, ""]]:
-        missing = _missing(problem, it, step, jnp.minimum(1, BOUNDARY * longest))
+        missing = _missing(problem, it, plan.step, jnp.minimum(1, BOUNDARY * plan.longest))
         (more,) = kkt.directions(problem, factor, _accuracy(it), _negative(missing))
-        other = jax.tree.map(jnp.add, step, more)
-        further = boundary_step(problem, w, other)
-        better = (further > longest) | (BOUNDARY * further >= 1)
-        better &= _leaves_little(problem, it, other, missing)
-        return choose(better, (other, further), (step, longest))
+        return _corrected(problem, it, plan, more, missing)
 
-    wanted = (BOUNDARY * longest < 1) | (curvature > NEGLIGIBLE)
-    wanted &= is_central(it) | _counts_products(problem) | _counts_rows(problem)
-    step, longest = jax.lax.cond(wanted, correct, lambda: (step, longest))
+    uncorrected = plan.step, plan.longest
+    step, longest = jax.lax.cond(plan.wanted, correct, lambda: uncorrected)
     length = jnp.minimum(1, BOUNDARY * longest)
     leaps = (length < 1) & is_central(it)
-    return Step(step, length, _nowhere(w, longest), leaps, leap, product)
+    return Step(step, length, _nowhere(it.w, longest), leaps, plan.step, plan.product)
+
+
+class _Plan(NamedTuple):
+    """A step of Newton's method before its correction."""
+
+    step: Variables
+    longest: Float[Array, ""]  # multiple of it that stays in the cones
+    product: Float[Array, ""]  # where it ends
+    wanted: Bool[Array, ""]  # whether it is to be corrected
+
+
+@in_one
+def _planned(
+    problem: Problem, it: Iterate, affine: Variables, centring: Variables, rho: Array
+) -> _Plan:
+    w, c = it.w, it.measures.conditions
+    mean = mean_product(problem, w)
+    curvature = product_norm(_second_order(problem, c, affine)) / jnp.maximum(mean, rho)
+    share = _share(problem, it, affine, curvature, rho)
+    step = moved(affine, centring, share)
+    longest = boundary_step(problem, w, step)
+    wanted = (BOUNDARY * longest < 1) | (curvature > NEGLIGIBLE)
+    wanted &= is_central(it) | _counts_products(problem) | _counts_rows(problem)
+    return _Plan(step, longest, rho + share * jnp.maximum(mean - rho, 0), wanted)
+
+
+@in_one
+def _corrected(
+    problem: Problem, it: Iterate, plan: _Plan, more: Variables, missing: Conditions
+) -> tuple[Variables, Float[Array, ""]]:
+    """The step with its correction and how far it leads, if that is further."""
+    other = jax.tree.map(jnp.add, plan.step, more)
+    further = boundary_step(problem, it.w, other)
+    better = (further > plan.longest) | (BOUNDARY * further >= 1)
+    better &= _leaves_little(problem, it, other, missing)
+    return choose(better, (other, further), (plan.step, plan.longest))
 
 
 def _nowhere(w: Variables, like: Array) -> paths.Step:
@@ -146,6 +172,7 @@ def _exponent(problem: Problem) -> int:
     return EXPONENT_ALONE if len(problem.node_scale) == 1 else EXPONENT
 
 
+@in_one
 def _missing(problem: Problem, it: Iterate, step: Variables, part: Array) -> Conditions:
     """What the linearised conditions miss of a step of which so much is taken."""
     before = it.measures.conditions
