@@ -66,7 +66,8 @@ _in_parts: ContextVar[bool] = ContextVar("in_parts", default=False)
 
 
 @contextmanager
-def _set(flag: ContextVar[bool]) -> Iterator[None]:
+def switched_on(flag: ContextVar[bool]) -> Iterator[None]:
+    """The flag is on for what is traced inside."""
     token = flag.set(True)
     try:
         yield
@@ -76,7 +77,7 @@ def _set(flag: ContextVar[bool]) -> Iterator[None]:
 
 def loops_only() -> AbstractContextManager[None]:
     """Trace what is inside without calls to libraries."""
-    return _set(_in_kernel)
+    return switched_on(_in_kernel)
 
 
 def in_kernel() -> bool:
@@ -144,7 +145,7 @@ def one_by_one(function: Callable, at_once: Callable | None = None) -> Callable:
     @custom_vmap
     @jax.jit  # constants that `custom_vmap` sees must not become batched
     def call(*args: Any) -> Any:
-        with _set(_in_parts):
+        with switched_on(_in_parts):
             return function(*args)
 
     @call.def_vmap

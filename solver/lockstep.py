@@ -13,6 +13,7 @@ from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jaxtyping import Array
 
 from silico_py.solver.fusion import abreast, one_by_one
+from silico_py.solver.rows import of_all
 
 
 def in_step(
@@ -40,12 +41,8 @@ def in_step(
 
     def of_batch(size: int, in_batched: list, args: tuple) -> list[Array]:
         (flags, begun), (consts, leaves) = in_batched, args
-        state = [
-            v if flag else jnp.broadcast_to(v, (size, *v.shape))
-            for v, flag in zip(leaves, begun, strict=True)
-        ]
         ask, move = map(partial(_of_members, size), functions, consts, flags)
-        return _passes(ask, move, state)
+        return _passes(ask, move, of_all(size, begun, leaves))
 
     return structure.unflatten(one_by_one(loop, of_batch)([f.consts for f in functions], leaves))
 

@@ -5,8 +5,8 @@ What takes little time for a few rows need not do so for many: what `each` maps 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from contextvars import ContextVar
 from typing import Any
 
@@ -14,6 +14,8 @@ import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Float
+
+from silico_py.solver.fusion import switched_on
 
 MANY = 24  # rows
 
@@ -36,7 +38,7 @@ def each(function: Callable, axes: Any = 0) -> Callable:
         batched = [arg for arg, axis in zip(args, own, strict=True) if axis == 0]
         rows = max((len(v) for v in jax.tree.leaves(batched)), default=1)
         if rows != 1:
-            with _mapped_over(rows):
+            with switched_on(_are_many) if rows >= MANY else nullcontext():
                 return jax.vmap(function, in_axes=axes)(*args)
         first = (
             arg if axis is None else jax.tree.map(lambda v: jax.lax.squeeze(v, (0,)), arg)
@@ -47,13 +49,12 @@ def each(function: Callable, axes: Any = 0) -> Callable:
     return call
 
 
-@contextmanager
-def _mapped_over(rows: int) -> Iterator[None]:
-    token = _are_many.set(are_many() or rows >= MANY)
-    try:
-        yield
-    finally:
-        _are_many.reset(token)
+def of_all(size: int, flags: Iterable[bool], values: Sequence[Array]) -> list[Array]:
+    """Values with a leading axis of so many members: one without a flag is the same for all."""
+    return [
+        v if flag else jnp.broadcast_to(v, (size, *v.shape))
+        for v, flag in zip(values, flags, strict=True)
+    ]
 
 
 def written(
@@ -81,10 +82,6 @@ def written(
 
     @one.def_vmap
     def many(size: int, in_batched: list[bool], *blocks: Array) -> tuple[Array, bool]:
-        whole = [
-            block if flag else jnp.broadcast_to(block, (size, *block.shape))
-            for block, flag in zip(blocks, in_batched, strict=True)
-        ]
-        return into((size,), whole), True
+        return into((size,), of_all(size, in_batched, blocks)), True
 
     return one(*blocks)

@@ -65,6 +65,15 @@ class Step(NamedTuple):
     product: Float[Array, ""]  # where it ends
 
 
+class _Plan(NamedTuple):
+    """A step of Newton's method before its correction."""
+
+    step: Variables
+    longest: Float[Array, ""]  # multiple of it that stays in the cones
+    product: Float[Array, ""]  # where it ends
+    wanted: Bool[Array, ""]  # whether it is to be corrected
+
+
 def next_step(problem: Problem, factor: kkt.Factor, it: Iterate, options: Options) -> Step:
     """Of Newton's method, or along the path if one is followed."""
     problem = problem.eased(it.easing)
@@ -109,15 +118,6 @@ def _newton_step(
     length = jnp.minimum(1, BOUNDARY * longest)
     leaps = (length < 1) & is_central(it)
     return Step(step, length, _nowhere(it.w, longest), leaps, plan.step, plan.product)
-
-
-class _Plan(NamedTuple):
-    """A step of Newton's method before its correction."""
-
-    step: Variables
-    longest: Float[Array, ""]  # multiple of it that stays in the cones
-    product: Float[Array, ""]  # where it ends
-    wanted: Bool[Array, ""]  # whether it is to be corrected
 
 
 @in_one
