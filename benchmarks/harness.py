@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
 from rich.console import Console
 from rich.progress import track as rich_track
 from rich.table import Table
@@ -263,10 +264,28 @@ def compiled(
     return ready, time.perf_counter() - start
 
 
+def over_devices(function: Callable, fixed: Any, members: Any) -> tuple[Callable, Any, Any]:
+    """A function of what is fixed and of a batch, its members shared among as many devices as
+    divide their number, and both arguments where these devices need them."""
+    count = math.gcd(len(jax.tree.leaves(members)[0]), jax.device_count())
+    if count == 1:
+        return function, fixed, members
+    mesh = jax.make_mesh((count,), ("members",), devices=jax.devices()[:count])
+    specs = PartitionSpec(), PartitionSpec("members")
+    placed = (
+        jax.device_put(v, NamedSharding(mesh, spec))
+        for v, spec in zip((fixed, members), specs, strict=True)
+    )
+    how = {"mesh": mesh, "in_specs": specs, "out_specs": specs[1]}
+    return jax.shard_map(function, **how, check_vma=False), *placed
+
+
 def program_memory(program: Any) -> int:
     """What a program from `compiled` takes: arguments, results and temporaries [bytes]."""
     known = program.memory_analysis()
-    return known.argument_size_in_bytes + known.output_size_in_bytes + known.temp_size_in_bytes
+    devices = len(jax.tree.leaves(program.input_shardings)[0].device_set)
+    parts = known.argument_size_in_bytes, known.output_size_in_bytes, known.temp_size_in_bytes
+    return devices * sum(parts)
 
 
 def free_memory() -> int | None:

@@ -4,7 +4,8 @@ Two kinds of work, both ten steps in a row: steps alone, and each with its full 
 B): `sp.linearize`, `mjd_transitionFD` on all cores, forward mode through MJX. Batches grow until
 a call would take too long or too much memory. Their members are spread over a motion, so that
 not all of them fly or lie. Every simulator runs in a process of its own, because the largest
-batches may end one. On a machine with a GPU ours and MJX run there, and MuJoCo on the processor.
+batches may end one. On a machine with a GPU ours and MJX run there, and MuJoCo on the processor;
+without one all of them use all cores.
 
 All take steps of 0.01 s, whatever their accuracy; `equal_accuracy` compares that. The one bar is
 on Jacobians against MJX. The plot is out/benchmarks/throughput.png.
@@ -66,7 +67,9 @@ def run(quick: bool, console: Console) -> bool:
     """Batches up to 65,536 (`quick` 64); True when the bar is met at each."""
     results: dict[str, Any] = {}
     met = True
-    places = f"ours, mjx: {jax.devices()[0].device_kind}; mujoco_c: {harness.cores()} threads"
+    threads = f"{harness.cores()} threads"
+    device = threads if jax.default_backend() == "cpu" else jax.devices()[0].device_kind
+    places = f"ours, mjx: {device}; mujoco_c: {threads}"
     console.print(places, *(f"{name}: {text}" for name, text in ABOUT.items()), sep="\n")
     for scene in SCENES:
         motion = visited(*SCENES[scene]())
@@ -139,6 +142,7 @@ def extend(series: dict[str, Any], worker: Worker, task: Task, quick: bool) -> N
 def environment(simulator: str) -> dict[str, str]:
     """Of the process that runs a simulator."""
     shared = {"JAX_ENABLE_X64": "1", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    shared["JAX_NUM_CPU_DEVICES"] = str(harness.cores())  # share each batch among them
     # With two threads jaxlib 0.10 dead-locks in large batches of MJX, with eight it does not.
     threads = {"NPROC": str(max(8, harness.cores()))}
     return shared | threads if simulator == "mjx" else shared

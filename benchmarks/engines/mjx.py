@@ -175,9 +175,10 @@ def _moved(qpos: jax.Array, tangent: jax.Array) -> jax.Array:
 
 def _program(one: Callable, source: mujoco.MjModel, states: sp.State) -> engines.Program:
     with _precision():
-        starts = map(jnp.asarray, mujoco_c.coordinates(states))
-        given = (mjx.put_model(source), mjx.make_data(source), *starts)
-        mapped = jax.vmap(one, in_axes=(None, None, 0, 0))
+        fixed = mjx.put_model(source), mjx.make_data(source)
+        starts = tuple(map(jnp.asarray, mujoco_c.coordinates(states)))
+        mapped = jax.vmap(lambda fixed, start: one(*fixed, *start), in_axes=(None, 0))
+        mapped, *given = harness.over_devices(mapped, fixed, starts)
         batch, compiling = harness.compiled(mapped, *given, options={})
 
     def finite() -> float:

@@ -105,7 +105,9 @@ def linearizer(scene: sp.Scene, states: sp.State, steps: int) -> engines.Program
 
 
 def _program(one: Callable, scene: sp.Scene, states: sp.State) -> engines.Program:
-    batch, compiling = harness.compiled(jax.vmap(one, in_axes=(None, 0)), scene, states)
+    mapped = jax.vmap(one, in_axes=(None, 0))
+    mapped, scene, states = harness.over_devices(mapped, scene, states)
+    batch, compiling = harness.compiled(mapped, scene, states)
     return engines.Program(
         run=lambda: jax.block_until_ready(batch(scene, states)),
         good=lambda: float(np.mean(batch(scene, states)[1])),
