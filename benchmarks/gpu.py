@@ -45,8 +45,9 @@ def run(quick: bool, console: Console) -> bool:
     """Batches for a GPU (`quick` the smallest of each); True when all bars are met, or no GPU is
     there to judge them."""
     there = jax.default_backend() == "gpu"
-    console.print(f"on {jax.devices()[0].device_kind}" + ("" if there else ": no bar is judged"))
-    results: dict[str, Any] = {"device": jax.devices()[0].device_kind}
+    devices = f"{jax.device_count()} x {jax.devices()[0].device_kind}"
+    console.print(f"on {devices}" + ("" if there else ": no bar is judged"))
+    results: dict[str, Any] = {"devices": devices}
     results["rates"] = rates(quick, there, console)
     met = show_rates(results["rates"], there, console)
     harness.save("gpu", results, quick)

@@ -30,7 +30,7 @@ def one_device():
     return position
 
 
-def start(folder, flags="", **environment):
+def start(folder, **environment):
     """The program of the page as a process of its own, in a folder."""
     program = folder / "drops.py"
     program.write_text(snippets()[1])
@@ -39,7 +39,6 @@ def start(folder, flags="", **environment):
         "PYTHONPATH": str(ROOT),
         "JAX_PLATFORMS": "cpu",
         "JAX_COMPILATION_CACHE_DIR": jax.config.jax_compilation_cache_dir or "",
-        "XLA_FLAGS": f"{os.environ['XLA_FLAGS']} {flags}",
         **environment,
     }
     return subprocess.Popen(
@@ -67,7 +66,7 @@ def saved(folder):
 
 
 def test_four_devices(one_device, tmp_path):
-    finish([start(tmp_path, "--xla_force_host_platform_device_count=4")])
+    finish([start(tmp_path, JAX_NUM_CPU_DEVICES="4")])
     firsts, position = saved(tmp_path)
     assert firsts == [0, 2, 4, 6]
     np.testing.assert_allclose(position, one_device, rtol=0, atol=ROUNDING)
