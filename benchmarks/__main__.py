@@ -51,6 +51,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help=f"of {', '.join(ALL)}")
     parser.add_argument("--quick", action="store_true", help="a taste in minutes")
     parser.add_argument("--shapes", nargs="+", default=(), help="of robustness_floor: only these")
+    parser.add_argument("--seed", type=int, default=0, help="of robustness_floor: other drops")
     given = parser.parse_args()
     for kind, names, known in (
         ("benchmarks", given.names, ALL),
@@ -64,7 +65,8 @@ def main() -> int:
     jax.config.update("jax_enable_x64", True)
     console, missed = Console(), []
     for name in given.names or ALL:
-        more = {"shapes": tuple(given.shapes)} if name == "robustness_floor" else {}
+        own = {"shapes": tuple(given.shapes), "seed": given.seed}
+        more = own if name == "robustness_floor" else {}
         keeps = hasattr(os, "sched_setaffinity") and harness.cores() > 1
         if keeps and name in ON_ONE_CORE:
             met = _on_one_core(name, given.quick)
