@@ -64,9 +64,10 @@ def rates(quick: bool, there: bool, console: Console) -> list[dict[str, Any]]:
         for (scene, kind), sizes in BATCHES.items()
         for batch in (sizes[: 1 if quick else None] if there else SMALL)
     ]
-    motions = {name: throughput.visited(*make()) for name, make in throughput.SCENES.items()}
+    scenes = {name: make() for name, make in throughput.SCENES.items()}
+    motions = {name: (scene, throughput.visited(scene, at)) for name, (scene, at) in scenes.items()}
     with ThreadPoolExecutor(COMPILERS) as pool:
-        programs = list(pool.map(lambda case: _program(motions[case[0]], *case), cases))
+        programs = list(pool.map(lambda case: _program(*motions[case[0]], *case[1:]), cases))
     rows = []
     for case, program in harness.track(zip(cases, programs, strict=True), "rates", console):
         seconds = harness.alternate({"call": program.run}, REPEATS)["call"]
@@ -77,11 +78,10 @@ def rates(quick: bool, there: bool, console: Console) -> list[dict[str, Any]]:
     return rows
 
 
-def _program(motion: sp.State, scene: str, kind: str, batch: int) -> engines.Program:
+def _program(scene: sp.Scene, motion: sp.State, kind: str, batch: int) -> engines.Program:
     ours: Any = engines.load("ours")
     make = ours.stepper if kind == "steps" else ours.linearizer
-    here, _ = throughput.SCENES[scene]()
-    return make(here, throughput.spread(motion, batch), throughput.STEPS)
+    return make(scene, throughput.spread(motion, batch), throughput.STEPS)
 
 
 def show_rates(rows: list[dict[str, Any]], judged: bool, console: Console) -> bool:
