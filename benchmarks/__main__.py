@@ -64,15 +64,14 @@ def main() -> int:
     # Relaxations down to 1e-10 need double precision.
     jax.config.update("jax_enable_x64", True)
     console, missed = Console(), []
+    own = {"robustness_floor": {"shapes": tuple(given.shapes), "seed": given.seed}}
     for name in given.names or ALL:
-        own = {"shapes": tuple(given.shapes), "seed": given.seed}
-        more = own if name == "robustness_floor" else {}
         keeps = hasattr(os, "sched_setaffinity") and harness.cores() > 1
         if keeps and name in ON_ONE_CORE:
             met = _on_one_core(name, given.quick)
         else:
             run = importlib.import_module(f"benchmarks.{name}").run
-            met = run(given.quick, console, **more)
+            met = run(given.quick, console, **own.get(name, {}))
         if not met:
             missed.append(name)
     if missed:

@@ -47,8 +47,7 @@ def run(quick: bool, console: Console) -> bool:
     there = jax.default_backend() == "gpu"
     devices = f"{jax.device_count()} x {jax.devices()[0].device_kind}"
     console.print(f"on {devices}" + ("" if there else ": no bar is judged"))
-    results: dict[str, Any] = {"devices": devices}
-    results["rates"] = rates(quick, there, console)
+    results: dict[str, Any] = {"rates": rates(quick, there, console)}
     met = show_rates(results["rates"], there, console)
     harness.save("gpu", results, quick)
     results["equal accuracy"] = accurate(quick, there, console)
@@ -64,16 +63,21 @@ def rates(quick: bool, there: bool, console: Console) -> list[dict[str, Any]]:
         for (scene, kind), sizes in BATCHES.items()
         for batch in (sizes[: 1 if quick else None] if there else SMALL)
     ]
-    scenes = {name: make() for name, make in throughput.SCENES.items()}
-    motions = {name: (scene, throughput.visited(scene, at)) for name, (scene, at) in scenes.items()}
+    starts = {name: make() for name, make in throughput.SCENES.items()}
+    motions = {name: throughput.visited(*start) for name, start in starts.items()}
+
+    def program(case: tuple[str, str, int]) -> engines.Program:
+        name, kind, batch = case
+        return _program(starts[name][0], motions[name], kind, batch)
+
     with ThreadPoolExecutor(COMPILERS) as pool:
-        programs = list(pool.map(lambda case: _program(*motions[case[0]], *case[1:]), cases))
+        programs = list(pool.map(program, cases))
     rows = []
-    for case, program in harness.track(zip(cases, programs, strict=True), "rates", console):
-        seconds = harness.alternate({"call": program.run}, REPEATS)["call"]
+    for case, ready in harness.track(zip(cases, programs, strict=True), "rates", console):
+        seconds = harness.alternate({"call": ready.run}, REPEATS)["call"]
         row = dict(zip(("scene", "kind", "batch"), case, strict=True))
         rate = throughput.STEPS * case[2] / seconds
-        figures = {"good": program.good(), "memory": program.memory, "compile": program.compiling}
+        figures = {"good": ready.good(), "memory": ready.memory, "compile": ready.compiling}
         rows.append(row | {"steps a second": rate} | figures)
     return rows
 

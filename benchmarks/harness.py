@@ -289,10 +289,10 @@ def program_memory(program: Any) -> int:
 
 
 def free_memory() -> int | None:
-    """On the device that jax would use [bytes]; None where that is not told."""
-    told = jax.devices()[0].memory_stats()  # None on the CPU
-    if told and "bytes_limit" in told:
-        return told["bytes_limit"] - told["bytes_in_use"]
+    """On the devices that jax would use [bytes]; None where that is not told."""
+    told = [device.memory_stats() or {} for device in jax.devices()]  # None on the CPU
+    if all("bytes_limit" in stats for stats in told):
+        return sum(stats["bytes_limit"] - stats["bytes_in_use"] for stats in told)
     known = Path("/proc/meminfo")
     lines = known.read_text().splitlines() if known.exists() else []
     free = [int(line.split()[1]) for line in lines if line.startswith("MemAvailable")]

@@ -29,6 +29,7 @@ def run(quick: bool, console: Console, shapes: tuple[str, ...] = (), seed: int =
     frequencies = (10, 30, 100) if quick else FREQUENCIES
     relaxations = (1e-3, 1e-6, 1e-10) if quick else RELAXATIONS
     results: dict[str, Any] = {}
+    file = f"robustness_floor_{seed}" if seed else "robustness_floor"
     for name in shapes or tuple(sp.scenes.SHAPES):
         scene, _ = sp.scenes.drop(name, friction=0.2)
         results[name] = harness.cases(
@@ -41,7 +42,7 @@ def run(quick: bool, console: Console, shapes: tuple[str, ...] = (), seed: int =
             console,
         )
         console.print(table(name, results[name], frequencies, relaxations))
-        harness.save("robustness_floor" + f"_{seed}" * (seed > 0), results, quick)
+        harness.save(file, results, quick)
     return all(map(good, results.values()))
 
 

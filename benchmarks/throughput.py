@@ -141,8 +141,11 @@ def extend(series: dict[str, Any], worker: Worker, task: Task, quick: bool) -> N
 
 def environment(simulator: str) -> dict[str, str]:
     """Of the process that runs a simulator."""
-    shared = {"JAX_ENABLE_X64": "1", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
-    shared["JAX_NUM_CPU_DEVICES"] = str(harness.cores())  # share each batch among them
+    shared = {
+        "JAX_ENABLE_X64": "1",
+        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+        "JAX_NUM_CPU_DEVICES": str(harness.cores()),  # share each batch
+    }
     # With two threads jaxlib 0.10 dead-locks in large batches of MJX, with eight it does not.
     threads = {"NPROC": str(max(8, harness.cores()))}
     return shared | threads if simulator == "mjx" else shared
