@@ -122,9 +122,12 @@ def together(scene: sp.Scene, states: sp.State, setting: str) -> engines.Togethe
     return simulate
 
 
-def _precision() -> Any:
-    """Double on a CPU, where it is as fast; single elsewhere."""
-    return jax.enable_x64(jax.default_backend() == "cpu")
+@contextlib.contextmanager
+def _precision() -> Iterator[None]:
+    """Double on a CPU, where it is as fast; single elsewhere, its products not in TF32, with
+    whose 10 bits boxes sink in."""
+    with jax.enable_x64(jax.default_backend() == "cpu"), jax.default_matmul_precision("highest"):
+        yield
 
 
 def stepper(scene: sp.Scene, states: sp.State, steps: int) -> engines.Program:
