@@ -19,7 +19,7 @@ from rich.table import Table
 
 import silico_py as sp
 from benchmarks import harness, ready
-from silico_py.linearization import difference, perturb
+from silico_py.tangents import difference, perturb
 
 QUICK_STATES, FULL_STATES = 6, 20
 FREQUENCIES = (100, 30, 10)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -174,6 +175,8 @@ def motions_of(scene: Scene, state: State, control: Float[Array, "n 6"]) -> Moti
     n = len(scene.bodies)
     dtype = state.position.dtype
     mass = jnp.stack([body.mass for body in scene.bodies])
+    # So that no derivative is by the length of a quaternion.
+    state = replace(state, orientation=rotation.normalize(state.orientation))
     position, velocity = shift(state, arms(scene))
     stiffness = jnp.stack([body.stiffness for body in scene.bodies]).astype(dtype)
     weight = jnp.concatenate([mass[:, None] * scene.gravity, jnp.zeros((n, 3), dtype)], axis=1)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any, Literal, NamedTuple, overload
 
 import jax
@@ -13,12 +11,12 @@ from jaxtyping import Array, Float
 
 from silico_py.assembly import kinds_of
 from silico_py.compilation import jitted
-from silico_py.one_step import Begun, Info, begin, end, left_by, solved
+from silico_py.differentiable import advance
+from silico_py.one_step import Info
 from silico_py.options import SolverOptions, or_default
 from silico_py.scene import Scene, State, check_state
-from silico_py.solver import implicit, one_by_one
 from silico_py.validation import vector
-from silico_py.warm_start import OTHER, Remembered, nothing
+from silico_py.warm_start import Remembered, nothing
 
 
 class Trajectory(NamedTuple):
@@ -70,46 +68,8 @@ def _step(
     options: SolverOptions,
     guess: Remembered | None,
 ) -> tuple[State, Info]:
-    following, info = one_by_one(_advance)(scene, state, control, options, guess)
+    following, info = advance(scene, state, control, options, guess)
     return following, info._replace(guess=jax.lax.stop_gradient(info.guess))
-
-
-def _advance(
-    scene: Scene, state: State, control: Array, options: SolverOptions, guess: Remembered | None
-) -> tuple[State, Info]:
-    from_here = partial(begin, scene, state, control, options=options)
-    relaxation = jnp.asarray(options.relaxation, state.position.dtype)
-    if options.gradient_relaxation is not None:
-        return _smoothed(from_here, relaxation, options, guess)
-    begun = from_here(relaxation, guess)
-    solution = solved(begun, relaxation, options)
-    variables = implicit(begun.problem, solution.variables, relaxation)
-    return end(begun, solution._replace(variables=variables), options)
-
-
-def _smoothed(
-    from_here: Callable[..., Begun],
-    relaxation: Float[Array, ""],
-    options: SolverOptions,
-    guess: Remembered | None,
-) -> tuple[State, Info]:
-    """The step at `relaxation`, with the derivatives of the smoother one."""
-    smooth = jnp.asarray(options.gradient_relaxation, relaxation.dtype)
-
-    def found(at: tuple[Float[Array, ""], Remembered | None]) -> tuple[Any, ...]:
-        begun = from_here(*at)
-        solution = solved(begun, at[0], options)
-        return solution, left_by(begun, solution)
-
-    if guess is not None and guess.usable.ndim != 1:
-        raise ValueError(OTHER)
-    # One program for both relaxations.
-    both = jax.lax.stop_gradient(jnp.stack([relaxation, smooth]))
-    solutions, kept = jax.lax.map(found, (both, guess))
-    solution, point = (jax.tree.map(lambda v, k=k: v[k], solutions) for k in (0, 1))
-    begun, smoother = (from_here(rho, None) for rho in (relaxation, smooth))
-    variables = implicit(smoother.problem, solution.variables, smooth, point.variables)
-    return end(begun, solution._replace(variables=variables), options, kept)
 
 
 @overload
@@ -186,13 +146,13 @@ def _rollout(
     options: SolverOptions,
     guess: Remembered | None,
 ) -> tuple[Trajectory, Remembered | None]:
-    def advance(before: tuple, control: Array) -> tuple[tuple, Trajectory]:
+    def one(before: tuple, control: Array) -> tuple[tuple, Trajectory]:
         following, info = _step(scene, before[0], control, options, before[1])
         return (following, info.guess), Trajectory(following, info._replace(guess=None))
 
     if guess is None and options.warm_start:
         guess = no_guess(scene, state, options)
-    (_, last), trajectory = jax.lax.scan(advance, (state, guess), controls)
+    (_, last), trajectory = jax.lax.scan(one, (state, guess), controls)
     return trajectory, last
 
 

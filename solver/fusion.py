@@ -25,12 +25,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.custom_batching import custom_vmap
-from jax.custom_derivatives import SymbolicZero
 from jax.experimental.xla_metadata import set_xla_metadata
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Var, jaxpr_as_fun
 from jaxtyping import Array
 
 from silico_py.solver.lanes import members_of, replaced
+from silico_py.solver.rules import differentiated_as
 
 ONE_KERNEL = {"xla_cpu_small_call": "true", "inlineable": "false"}
 LARGEST_ARRAY = 4000  # elements; larger sums and products go to libraries
@@ -160,32 +160,12 @@ def one_by_one(function: Callable, at_once: Callable | None = None) -> Callable:
             out = jax.vmap(function, in_axes=tuple(axes), axis_size=size)(*args)
         return out, jax.tree.map(lambda _: True, out)
 
-    @jax.custom_jvp
-    def evaluate(*args: Any) -> Any:
-        return function(*args) if in_kernel() else call(*args)
-
-    @partial(evaluate.defjvp, symbolic_zeros=True)
-    def evaluate_jvp(primals: tuple, tangents: tuple) -> tuple[Any, Any]:
-        return _jvp(function, primals, tangents)
-
-    return evaluate
+    return differentiated_as(function, lambda *args: (function if in_kernel() else call)(*args))
 
 
 def in_turn() -> bool:
     """Whether the members of batches are evaluated one after another here."""
     return jax.default_backend() == "cpu"
-
-
-def _jvp(function: Callable, primals: tuple, tangents: tuple) -> tuple[Any, Any]:
-    """`jax.jvp` by what changes alone."""
-    leaves, structure = jax.tree.flatten(primals)
-    changes = structure.flatten_up_to(tangents)
-    flags = [not isinstance(change, SymbolicZero) for change in changes]
-
-    def of_moving(*moving: Array) -> Any:
-        return function(*structure.unflatten(replaced(leaves, flags, moving)))
-
-    return jax.jvp(of_moving, *(tuple(compress(parts, flags)) for parts in (leaves, changes)))
 
 
 def _map(function: Callable, flags: list[bool], args: tuple) -> Any:

@@ -65,26 +65,27 @@ def _direction(
 
 
 def node_sensitivity(
-    problem: Problem, w: Variables
-) -> tuple[Float[Array, "nodes ny unknowns"], list[Float[Array, "cells rows unknowns"]]]:
-    """How the nodes' unknowns at a solution change with every row of the conditions.
+    problem: Problem, w: Variables, weights: Float[Array, "nodes ny columns"]
+) -> tuple[Float[Array, "nodes ny columns"], list[Float[Array, "cells rows columns"]]]:
+    """How weighted sums of the nodes' unknowns at a solution change with every row of the
+    conditions.
 
-    Column k is row k of F_w^-1 for the flattened `w.y`.
+    Column k is F_w^-T times column k of the weights.
 
     Returns:
         For the rows of the nodes, and of each group for what its cells add: rows of the cell's
         nodes, local and slack rows.
     """
     factor = kkt.factorize(problem, w, jnp.zeros((), w.y.dtype), mean_product(problem, w))
-    columns = w.y.size
-    nodes = jnp.eye(columns, dtype=w.y.dtype).reshape(*w.y.shape, columns)
+    columns = weights.shape[-1]
     nothing = [
         kkt.CellVector(*(jnp.zeros((*v.shape, columns), v.dtype) for v in (cell.x, cell.dual)))
         for cell in w.cells
     ]
-    rhs = SystemVector(nodes, tuple(nothing))
+    rhs = SystemVector(weights, tuple(nothing))
     matrix, inverse = kkt.transposed_system(problem, factor)
-    found, _ = krylov.solve(matrix, inverse, rhs, _accuracy(w), STORED)
+    stored = STORED if columns > 1 else krylov.STORED
+    found, _ = krylov.solve(matrix, inverse, rhs, _accuracy(w), stored)
     return found.nodes, kkt.row_weights(problem, w.cells, found)
 
 

@@ -15,9 +15,9 @@ import silico_py as sp
 from silico_py import broad_phase, rotation
 from silico_py.assembly import contact_batches
 from silico_py.collision_program import Piece, SlackMap, pair_length
-from silico_py.linearization import difference, perturb
 from silico_py.one_step import motions_of
 from silico_py.solver import Variables
+from silico_py.tangents import difference, perturb
 
 RHO = 1e-3
 FEWEST = 2  # of each kind that act in `balls`

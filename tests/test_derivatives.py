@@ -8,12 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.flatten_util import ravel_pytree
 from stepping import assembled, members_of, rolled, stacked, stepped, thrown
 
 import silico_py as sp
 from silico_py.contact_jacobian import SINGLE_LEVEL
-from silico_py.linearization import difference, perturb
 from silico_py.solver.problem import forward_jacobian
+from silico_py.tangents import difference, perturb
 
 # Of central differences: what polishing leaves shows below, curvature above.
 H = {1e-3: 1e-5, 1e-6: 1e-6}
@@ -278,6 +279,50 @@ def test_hessian_vector_products(curvature, rho):
     ahead, behind = (both(velocity + s * h * DIRECTION, rho)[0] for s in (1, -1))
     expected = (ahead - behind) / (2 * h)
     np.testing.assert_allclose(product, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
+
+
+def by_numbers(name):
+    """A step as a function of all numbers of state and control, quaternions among them."""
+    scene, state = getattr(sp.scenes, name)()
+    state = states_of(scene, state, 25)(24)
+    start, whole = ravel_pytree((state, jnp.full((len(scene.bodies), 6), 0.1)))
+
+    def after(numbers, friction=scene.friction, options=None):
+        options = options or sp.SolverOptions(relaxation=1e-3)
+        changed = dataclasses.replace(scene, friction=friction)
+        following, info = sp.step(changed, *whole(numbers), options)
+        return ravel_pytree((following, info.contacts.force / 100))[0]
+
+    return after, start, scene.friction
+
+
+def test_derivatives_by_the_numbers_of_a_state_in_both_modes():
+    after, start, friction = by_numbers("collision")
+    h = 1e-5 * np.eye(len(start))
+    ends = jax.jit(jax.vmap(after))(np.concatenate([start + h, start - h]))
+    expected = (ends[: len(h)] - ends[len(h) :]).T / 2e-5
+    found = jax.jit(jax.jacrev(after))(start)
+    assert np.abs(found - expected).max() < 1e-5 * np.abs(expected).max()
+    exact = partial(np.testing.assert_allclose, rtol=0, atol=1e-11 * np.abs(found).max())
+    exact(jax.jit(jax.jacfwd(after))(start), found)
+    # One sum, alone and together with a parameter of the scene: both are other programs.
+    summed = lambda *at: jnp.sum(jnp.sin(after(*at)))  # noqa: E731
+    weighted = np.cos(after(start)) @ found
+    exact(jax.jit(jax.grad(summed))(start), weighted)
+    exact(jax.jit(jax.grad(summed, (0, 1)))(start, friction)[0], weighted)
+    several = jnp.stack([start, start + 1e-9, start])
+    exact(jax.jit(jax.vmap(jax.grad(summed)))(several)[2], weighted)
+
+
+def test_gradient_relaxation_by_the_numbers_of_a_state():
+    """In reverse mode as in forward mode, and as together with a parameter."""
+    after, start, friction = by_numbers("drop")
+    options = sp.SolverOptions(relaxation=1e-6, gradient_relaxation=1e-3)
+    mixed = lambda *at: jnp.sum(jnp.sin(after(*at, options=options)))  # noqa: E731
+    found = jax.jit(jax.grad(mixed))(start)
+    exact = partial(np.testing.assert_allclose, rtol=0, atol=1e-11 * np.abs(found).max())
+    exact(jax.jit(jax.jacfwd(mixed))(start), found)
+    exact(jax.jit(jax.grad(mixed, (0, 1)))(start, jnp.asarray(friction))[0], found)
 
 
 def test_gradient_relaxation_is_the_derivative_at_that_relaxation(drop):

@@ -14,9 +14,9 @@ from stepping import rolled, stepped_each
 import silico_py as sp
 from silico_py.collision import WARM_RELAXATION, locate, optimum, solve_collision
 from silico_py.collision_program import Piece, SlackMap, Warm, pair_length
-from silico_py.linearization import perturb
 from silico_py.study import command, experiments, report
 from silico_py.study.scenes import drop, planar_polytope
+from silico_py.tangents import perturb
 
 RHO = 1e-4
 SPACING = 1e-6

@@ -10,7 +10,7 @@ from stepping import rolled, rolled_each, stepped, thrown, turned
 
 import silico_py as sp
 from silico_py import reference
-from silico_py.linearization import difference, perturb
+from silico_py.tangents import difference, perturb
 
 FLOOR = sp.HalfSpace(normal=(0, 0, 1), offset=0.0)
 LIMIT = 30  # Newton steps

@@ -12,10 +12,10 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 from scipy.optimize import least_squares
 
-from silico_py.linearization import difference
 from silico_py.options import SolverOptions
 from silico_py.scene import Scene, State
 from silico_py.simulate import rollout
+from silico_py.tangents import difference
 from silico_py.validation import vector
 
 RELAXATIONS = (1e-3, 1e-6)

@@ -1,0 +1,259 @@
+"""How the state after a step changes with the state and the control before it.
+
+By the implicit function theorem, at any point of the central path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from silico_py import broad_phase, friction, rotation
+from silico_py.contact import Contact, Formulation, Side, lighter, slip_unit
+from silico_py.integrator import Motion
+from silico_py.one_step import Begun, shift, split_control
+from silico_py.scene import State
+from silico_py.solver import (
+    CellGroup,
+    CellVariables,
+    Problem,
+    Variables,
+    fused_if_small,
+    node_sensitivity,
+)
+from silico_py.solver.dense import accumulate, matmul, taken, transposed
+from silico_py.solver.rows import each
+from silico_py.tangents import perturb
+
+
+class Inputs(NamedTuple):
+    """Bodies before the step; each has 18 inputs, 12 of its state and 6 of its control."""
+
+    motion: Motion
+    arm: Float[Array, "n 3"]  # centre of mass in the body frame [m]
+    state: State
+
+    def changed(self, inputs: Float[Array, "18"]) -> Motion:
+        """The motion of one body with changed inputs."""
+        state = perturb(self.state, inputs[:12])
+        position, velocity = shift(state, self.arm)
+        force, command = split_control(inputs[12:], self.motion.stiffness)
+        return self.motion._replace(
+            position=position,
+            orientation=state.orientation,
+            velocity=velocity,
+            angular_velocity=state.angular_velocity,
+            force=self.motion.force + force[:3],
+            torque=self.motion.torque + force[3:],
+            command=self.motion.command + command,
+        )
+
+    def pose_derivative(self) -> Float[Array, "6 18"]:
+        """Of one body: centre of mass and rotation vector in the world, by its inputs."""
+        dx, dtheta = jnp.split(jnp.eye(18, dtype=self.arm.dtype)[:6], 2)
+        before = rotation.matrix(self.motion.orientation)
+        return jnp.concatenate([dx - matmul(before, self.lever(dtheta)), matmul(before, dtheta)])
+
+    def following(self, y: Float[Array, "6"]) -> Float[Array, "12 24"]:
+        """Of one body: the state after moving with y, by inputs and y."""
+        columns = jnp.eye(24, dtype=y.dtype)
+        dx, dtheta = jnp.split(columns[:6], 2)
+        dv, dw = jnp.split(columns[18:], 2)
+        h, w = self.motion.timestep, y[3:]
+        turned = rotation.matrix(rotation.cayley(h * w))
+        before = rotation.matrix(self.motion.orientation)
+        after = matmul(before, turned)
+        turn = matmul(turned.T, dtheta) + h * matmul(rotation.cayley_tangent(h * w), dw)
+        center = dx - matmul(before, self.lever(dtheta)) + h * dv
+        sweep = matmul(rotation.skew(rotation.cross(w, self.arm)), turn) + self.lever(dw)
+        position = center + matmul(after, self.lever(turn))
+        return jnp.concatenate([position, turn, dv + matmul(after, sweep), dw])
+
+    def lever(self, turn: Float[Array, "3 columns"]) -> Float[Array, "3 columns"]:
+        """Cross products of the arm with each column."""
+        return matmul(rotation.skew(self.arm), turn)
+
+
+def matrices(
+    begun: Begun, point: Variables, y: Array, state: State, formulation: Formulation
+) -> tuple[Float[Array, "12n 12n"], Float[Array, "12n 6n"]]:
+    """Derivatives (A, B) of the next state by state and control.
+
+    Args:
+        begun: the step.
+        point: of the central path, where y is differentiated.
+        y: how the step moves.
+        state: before the step.
+        formulation: of the contacts.
+    """
+    return _evaluated(_matrices, begun, point, y, state, formulation)
+
+
+def pullback(
+    begun: Begun,
+    point: Variables,
+    y: Array,
+    state: State,
+    formulation: Formulation,
+    weights: Float[Array, "n 12"],
+) -> Float[Array, "n 18"]:
+    """Derivative of a weighted sum of the next state's coordinates by the inputs of each body, as
+    `matrices` would give it."""
+    return _evaluated(_pullback, begun, point, y, state, formulation, weights)
+
+
+def _evaluated(
+    function: Callable,
+    begun: Begun,
+    point: Variables,
+    y: Array,
+    state: State,
+    formulation: Formulation,
+    *weights: Array,
+) -> Any:
+    """A function of them, by one kernel wherever its matrix is factorised inside of one: a single
+    derivative is worth that."""
+
+    def derivative(data: tuple, point: Variables, *args: Any) -> Any:
+        problem = begun.problem.with_data(data).prepared(point.y)
+        return function(problem, point, formulation, *args)
+
+    bodies = Inputs(begun.motions, begun.arm, state)
+    run = fused_if_small(derivative, begun.problem, point.y.size)
+    return run(begun.problem.data, point, y, bodies, *weights)
+
+
+def _matrices(
+    problem: Problem, w: Variables, formulation: Formulation, y: Array, bodies: Inputs
+) -> tuple[Array, Array]:
+    to_inputs, to_y = jnp.split(each(Inputs.following)(bodies, y), [18], axis=-1)
+    n, eye = len(y), jnp.eye(y.size, dtype=y.dtype)
+    change = _by_inputs(problem, w, formulation, bodies, eye.reshape(n, 6, 6 * n))
+    own = to_inputs[:, :, None] * jnp.eye(n, dtype=y.dtype)[:, None, :, None]
+    total = matmul(to_y, change.reshape(n, 6, 18 * n)).reshape(n, 12, n, 18) + own
+    return total[..., :12].reshape(12 * n, 12 * n), total[..., 12:].reshape(12 * n, 6 * n)
+
+
+def _pullback(
+    problem: Problem,
+    w: Variables,
+    formulation: Formulation,
+    y: Array,
+    bodies: Inputs,
+    weights: Float[Array, "n 12"],
+) -> Float[Array, "n 18"]:
+    sums = matmul(weights[:, None], each(Inputs.following)(bodies, y))[:, 0]
+    by_inputs, by_y = jnp.split(sums, [18], axis=-1)
+    return by_inputs + _by_inputs(problem, w, formulation, bodies, by_y[:, :, None])[0]
+
+
+def _by_inputs(
+    problem: Problem,
+    w: Variables,
+    formulation: Formulation,
+    bodies: Inputs,
+    weights: Float[Array, "n 6 size"],
+) -> Float[Array, "size n 18"]:
+    """Derivative of weighted sums of all y by the inputs of each body.
+
+    It is minus the weights times F_w^-1 times the derivative of the conditions.
+    """
+    nodes, cells = node_sensitivity(problem, w, weights)
+    n, size = len(nodes), nodes.shape[-1]
+
+    def balance(body: Inputs, y: Array) -> Array:
+        zero = jnp.zeros(18, y.dtype)
+        return jax.jacfwd(lambda u: problem.node_residual(y, body.changed(u)))(zero)
+
+    total = matmul(transposed(nodes), each(balance)(bodies, w.y))
+    by_pose = jnp.zeros((n, size, 6), nodes.dtype)
+    for group, cell, own in zip(problem.groups, w.cells, cells, strict=True):
+        at = (group.gather(w.y), cell.x, cell.dual, group.inputs)
+        rows = jnp.concatenate(each(formulation.pose_derivative)(*at), axis=1)
+        rows = _with_units(formulation, rows, *at)
+        part = matmul(transposed(own), rows).reshape(len(rows), size, -1, 6).swapaxes(1, 2)
+        by_pose += accumulate(part.reshape(-1, size, 6), group.nodes.reshape(-1), n)
+        total += _by_speed(group, cell, own, bodies)
+        if group.graph is not None:
+            total += _by_fading(group, w.y, cell, own, bodies)
+    poses = each(Inputs.pose_derivative)(bodies)
+    return -(total + matmul(by_pose, poses)).swapaxes(0, 1)
+
+
+def _with_units(
+    formulation: Formulation, rows: Float[Array, "contacts rows poses"], *at: Any
+) -> Float[Array, "contacts rows poses"]:
+    """Derivatives of rows by poses with what the units of distant pairs add."""
+    if formulation.unit_derivative is None:
+        return rows
+    through = each(formulation.unit_derivative)
+    distant = jnp.any(at[-1].distance > 1)
+    return jax.lax.cond(distant, lambda: rows + through(*at), lambda: rows)
+
+
+def _by_speed(
+    group: CellGroup,
+    cell: CellVariables,
+    weights: Float[Array, "contacts rows size"],
+    bodies: Inputs,
+) -> Float[Array, "n size 18"]:
+    """What changes as the unit of slip of fast pairs follows their speed."""
+    contacts, size = group.data, friction.CONE.dim
+
+    def through() -> Float[Array, "n size 18"]:
+        slack = -cell.slack[:, None, -size:] / contacts.slip[:, None, None]
+        change = matmul(slack, weights[:, -size:])[:, 0]
+        return _through_inputs(group, lambda a, b, c: slip_unit(a, b, c.speed), change, bodies)
+
+    none = jnp.zeros((len(bodies.arm), weights.shape[-1], 18), weights.dtype)
+    return jax.lax.cond(jnp.any(contacts.slip > contacts.speed), through, lambda: none)
+
+
+def _by_fading(
+    group: CellGroup,
+    y: Float[Array, "n 6"],
+    cell: CellVariables,
+    weights: Float[Array, "contacts rows size"],
+    bodies: Inputs,
+) -> Float[Array, "n size 18"]:
+    """What changes as pairs come near enough to act, or leave: see `broad_phase`."""
+    contacts = group.data
+    whole = contacts._replace(impulse=contacts.speed * each(lighter)(contacts.a, contacts.b))
+    forces = replace(group, data=whole).residual(y, cell).nodes.reshape(len(cell.x), 1, -1)
+    change = matmul(forces, weights[:, : forces.shape[-1]])[:, 0]
+
+    def acting(a: Side, b: Side, c: Contact) -> Float[Array, ""]:
+        return broad_phase.share(broad_phase.distance(a, b))
+
+    return _through_inputs(group, acting, change, bodies)
+
+
+def _through_inputs(
+    group: CellGroup,
+    number: Callable[[Side, Side, Contact], Float[Array, ""]],
+    change: Float[Array, "contacts size"],
+    bodies: Inputs,
+) -> Float[Array, "n size 18"]:
+    """What changes with a number of each contact, which follows the inputs of its bodies."""
+
+    def slope(c: Contact, inputs: Inputs) -> Float[Array, "arity 18"]:
+        def at(changes: Float[Array, "arity 18"]) -> Float[Array, ""]:
+            motions = each(Inputs.changed)(inputs, changes)
+            moved = [
+                side._replace(motion=jax.tree.map(lambda v, k=k: v[k], motions))
+                for k, side in enumerate(c.sides)
+            ]
+            a, b = (*moved, *(c.a, c.b)[c.arity :])
+            return number(a, b, c)
+
+        return jax.grad(at)(jnp.zeros((c.arity, 18), change.dtype))
+
+    inputs = jax.tree.map(lambda v: taken(v, group.nodes), bodies)
+    slopes = each(slope)(group.data, inputs)
+    part = change[:, None, :, None] * slopes[:, :, None, :]
+    return accumulate(part.reshape(-1, *part.shape[2:]), group.nodes.reshape(-1), len(bodies.arm))

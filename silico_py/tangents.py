@@ -1,0 +1,58 @@
+"""Tangent coordinates of states.
+
+Those of one body are (dx, dtheta, dv, dw): position and velocity of the body frame's origin in the
+world, rotation vector and angular velocity in the body frame. A perturbed orientation is
+q (x) cay(dtheta).
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from silico_py import rotation
+from silico_py.scene import State
+from silico_py.solver.dense import dot
+
+
+def perturb(state: State, change: Float[Array, "*n 12"]) -> State:
+    """Move a state by tangent coordinates."""
+    dx, dtheta, dv, dw = jnp.split(change, 4, axis=-1)
+    return State(
+        state.position + dx,
+        rotation.multiply(state.orientation, rotation.cayley(dtheta)),
+        state.velocity + dv,
+        state.angular_velocity + dw,
+    )
+
+
+def difference(state: State, base: State) -> Float[Array, "*n 12"]:
+    """Tangent coordinates of `state` seen from `base`; the inverse of `perturb`."""
+    turn = rotation.multiply(rotation.conjugate(base.orientation), state.orientation)
+    return jnp.concatenate(
+        [
+            state.position - base.position,
+            2 * turn[..., 1:] / turn[..., :1],
+            state.velocity - base.velocity,
+            state.angular_velocity - base.angular_velocity,
+        ],
+        axis=-1,
+    )
+
+
+def slope(state: State, rate: State) -> Float[Array, "*n 12"]:
+    """Tangent coordinates of a rate of change of a state's own numbers.
+
+    Quaternions stand for their directions: how their length changes does not matter.
+    """
+    q = state.orientation
+    turn = 2 * rotation.multiply(rotation.conjugate(q), rate.orientation)[..., 1:]
+    turn /= dot(q, q)[..., None]
+    return jnp.concatenate([rate.position, turn, rate.velocity, rate.angular_velocity], axis=-1)
+
+
+def rate(state: State, slope: Float[Array, "*n 12"]) -> State:
+    """The inverse of `slope`, for a rate that keeps quaternions unit ones."""
+    dx, dtheta, dv, dw = jnp.split(slope, 4, axis=-1)
+    turn = jnp.concatenate([jnp.zeros_like(dtheta[..., :1]), dtheta / 2], axis=-1)
+    return State(dx, rotation.multiply(state.orientation, turn), dv, dw)
