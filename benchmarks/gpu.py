@@ -4,8 +4,8 @@ Rates are those of `throughput`'s work, ten steps in a row from states spread ov
 double precision, in batches that fill the GPU. At equal accuracy both simulators do
 `equal_accuracy`'s work on the same batch: at the longest step at which no member sinks in or moves
 by more than 1 mm in a second, how many seconds are simulated in one? MJX is in single precision, as
-its users run it on a GPU, and its best setting counts. `quick` leaves out its setting of many
-iterations, whose steps take ten times as long.
+its users run it on a GPU, and its best setting counts. `quick` leaves out its setting of more
+iterations, whose steps take several times as long.
 
 Programs are compiled side by side, which takes a few minutes. Without a GPU the batches are small
 and no bar is judged.
