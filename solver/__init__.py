@@ -6,13 +6,13 @@ from silico_py.solver.fusion import one_by_one as one_by_one
 from silico_py.solver.implicit import implicit as implicit
 from silico_py.solver.implicit import node_sensitivity as node_sensitivity
 from silico_py.solver.iterate import Options as Options
+from silico_py.solver.linear import linear as linear
 from silico_py.solver.problem import CellGroup as CellGroup
 from silico_py.solver.problem import CellJacobian as CellJacobian
 from silico_py.solver.problem import CellResidual as CellResidual
 from silico_py.solver.problem import Problem as Problem
 from silico_py.solver.rules import differentiated_as as differentiated_as
 from silico_py.solver.rules import jvp_of_moving as jvp_of_moving
-from silico_py.solver.rules import linear as linear
 from silico_py.solver.search import Guess as Guess
 from silico_py.solver.search import Solution as Solution
 from silico_py.solver.search import fused_if_small as fused_if_small

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from silico_py.solver.rules import differentiated_as, linear
+from silico_py.solver import differentiated_as, linear
 
 
 def ahead(fixed, v):
