@@ -8,11 +8,14 @@ one system a step in reverse mode, the whole matrices in forward mode and for ma
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from itertools import compress
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.custom_batching import custom_vmap
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
@@ -32,6 +35,7 @@ from silico_py.solver import (
     one_by_one,
 )
 from silico_py.solver.dense import matmul
+from silico_py.solver.lanes import replaced
 from silico_py.warm_start import OTHER, Remembered
 
 Change = tuple[State, Float[Array, "n 6"]]  # of state and control
@@ -94,12 +98,42 @@ def _attached_jvp(primals: tuple, changes: tuple) -> tuple[Any, Any]:
 
 def _change(found: Found, args: tuple, changes: tuple) -> tuple[State, Info]:
     """How what was found changes with the arguments."""
-    following, info = jvp_of_moving(partial(_described, found), args, changes)[1]
     scene, state, control, *others = changes
-    if all(isinstance(v, SymbolicZero) for v in jax.tree.leaves((scene, others))):
-        moving = jax.tree.map(_numbers, (state, control))
-        following = linear(_pushed, _pulled, _place(found, *args), moving, found.following)
-    return following, info
+    if not all(isinstance(v, SymbolicZero) for v in jax.tree.leaves((scene, others))):
+        return jvp_of_moving(partial(_described, found), args, changes)[1]
+    moving = jax.tree.map(_numbers, (state, control))
+    following = linear(_pushed, _pulled, _place(found, *args), moving, found.following)
+    # Where the info does not count this is never traced.
+    numbers, whole = _numbers_of(found.info)
+    return following, whole(linear(_info_pushed, _info_pulled, (found, args), moving, numbers))
+
+
+def _numbers_of(info: Info) -> tuple[list[Array], Callable[[list[Array]], Info]]:
+    """What may change of an info, and what makes a change of the whole of that."""
+    leaves, structure = jax.tree.flatten(info)
+    flags = [jnp.issubdtype(v.dtype, jnp.floating) for v in leaves]
+    still = [np.zeros(v.shape, jax.dtypes.float0) for v in leaves]
+
+    def whole(numbers: list[Array]) -> Info:
+        return jax.tree.unflatten(structure, replaced(still, flags, numbers))
+
+    return list(compress(leaves, flags)), whole
+
+
+def _info_pushed(where: tuple[Found, tuple], change: Change) -> list[Array]:
+    """How the numbers of the info change."""
+    found, (scene, state, control, *others) = where
+
+    def numbers(state: State, control: Array) -> list[Array]:
+        return _numbers_of(_described(found, scene, state, control, *others)[1])[0]
+
+    return jax.jvp(numbers, (state, control), change)[1]
+
+
+def _info_pulled(where: tuple[Found, tuple], weights: list[Array]) -> Change:
+    """Its transpose."""
+    _, (_, state, control, *_) = where
+    return jax.linear_transpose(partial(_info_pushed, where), (state, control))(weights)[0]
 
 
 def _place(found: Found, *args: Any) -> Place:
