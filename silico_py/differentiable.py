@@ -24,7 +24,7 @@ from silico_py import tangents
 from silico_py.one_step import Begun, Info, begin, end, left_by, next_state, solved
 from silico_py.options import SolverOptions
 from silico_py.scene import Scene, State
-from silico_py.sensitivity import matrices, pullback
+from silico_py.sensitivity import Where, matrices, pullback
 from silico_py.solver import (
     Solution,
     Variables,
@@ -101,7 +101,7 @@ def _change(found: Found, args: tuple, changes: tuple) -> tuple[State, Info]:
     scene, state, control, *others = changes
     if not all(isinstance(v, SymbolicZero) for v in jax.tree.leaves((scene, others))):
         return jvp_of_moving(partial(_described, found), args, changes)[1]
-    moving = jax.tree.map(_numbers, (state, control))
+    moving = jax.tree.map(_instantiated, (state, control))
     following = linear(_pushed, _pulled, _place(found, *args), moving, found.following)
     # Where the info does not count this is never traced.
     numbers, whole = _numbers_of(found.info)
@@ -142,7 +142,7 @@ def _place(found: Found, *args: Any) -> Place:
     return Place(scene, state, control, options, found.point, y, found.following)
 
 
-def _numbers(change: Any) -> Array:
+def _instantiated(change: Any) -> Array:
     """A tangent that may be a symbolic zero."""
     zero = isinstance(change, SymbolicZero)
     return jnp.zeros(change.aval.shape, change.aval.dtype) if zero else change
@@ -151,9 +151,10 @@ def _numbers(change: Any) -> Array:
 def _implicitly_pushed(place: Place, change: Change) -> State:
     """How the next state changes, in operations that jax differentiates again."""
     start = place.state, place.control
+    _, smooth = _relaxations(place.options, place.state)
 
     def following(state: State, control: Array) -> State:
-        begun, smooth = _smoother(place._replace(state=state, control=control))
+        begun = _begun(place._replace(state=state, control=control))
         moved = implicit(begun.problem, place.point, smooth).y
         y = place.y + moved - jax.lax.stop_gradient(moved)
         return next_state(begun.motions, begun.arm, y)
@@ -200,28 +201,27 @@ _pulled = differentiated_as(_implicitly_pulled, _pulled_back)
 
 @one_by_one
 def _matrices(place: Place) -> tuple[Array, Array]:
-    begun, _ = _smoother(place)
-    how = place.options.formulation
-    return matrices(begun, place.point, place.y, place.state, how)
+    return matrices(_where(place))
 
 
 @one_by_one
 def _pullback(place: Place, weights: State) -> Change:
-    begun, _ = _smoother(place)
     rate, slope = partial(tangents.rate, place.following), partial(tangents.slope, place.state)
     still = jnp.zeros((*place.y.shape[:-1], 12), place.y.dtype)
     (after,) = jax.linear_transpose(rate, still)(weights)
-    how = place.options.formulation
-    before = pullback(begun, place.point, place.y, place.state, how, after)
+    before = pullback(_where(place), after)
     (by_state,) = jax.linear_transpose(slope, place.state)(before[:, :12])
     return by_state, before[:, 12:]
 
 
-def _smoother(place: Place) -> tuple[Begun, Array]:
-    """The step where it is differentiated, and its relaxation."""
+def _where(place: Place) -> Where:
+    return Where(_begun(place), place.point, place.y, place.state, place.options.formulation)
+
+
+def _begun(place: Place) -> Begun:
+    """The step at the relaxation at which it is differentiated."""
     _, smooth = _relaxations(place.options, place.state)
-    begun = begin(place.scene, place.state, place.control, smooth, None, place.options)
-    return begun, smooth
+    return begin(place.scene, place.state, place.control, smooth, None, place.options)
 
 
 def _described(

@@ -97,7 +97,8 @@ def _along(
         begun = begin(scene, state, control, rho, _usable(first, guess), options)
         found = solved(begun, rho, options, start, accept=not with_step)
         point = found.variables
-        matrices = sensitivity.matrices(begun, point, point.y, state, options.formulation)
+        where = sensitivity.Where(begun, point, point.y, state, options.formulation)
+        matrices = sensitivity.matrices(where)
         if not with_step:
             return point, matrices
         solution = found._replace(variables=implicit(begun.problem, point, rho))

@@ -31,6 +31,24 @@ from silico_py.solver.rows import each
 from silico_py.tangents import perturb
 
 
+class Where(NamedTuple):
+    """A step where it is differentiated.
+
+    Attributes:
+        begun: the step.
+        point: of the central path, where y is differentiated.
+        y: how the step moves.
+        state: before the step.
+        formulation: of the contacts.
+    """
+
+    begun: Begun
+    point: Variables
+    y: Float[Array, "n 6"]
+    state: State
+    formulation: Formulation
+
+
 class Inputs(NamedTuple):
     """Bodies before the step; each has 18 inputs, 12 of its state and 6 of its control."""
 
@@ -79,45 +97,21 @@ class Inputs(NamedTuple):
         return matmul(rotation.skew(self.arm), turn)
 
 
-def matrices(
-    begun: Begun, point: Variables, y: Array, state: State, formulation: Formulation
-) -> tuple[Float[Array, "12n 12n"], Float[Array, "12n 6n"]]:
-    """Derivatives (A, B) of the next state by state and control.
-
-    Args:
-        begun: the step.
-        point: of the central path, where y is differentiated.
-        y: how the step moves.
-        state: before the step.
-        formulation: of the contacts.
-    """
-    return _evaluated(_matrices, begun, point, y, state, formulation)
+def matrices(where: Where) -> tuple[Float[Array, "12n 12n"], Float[Array, "12n 6n"]]:
+    """Derivatives (A, B) of the next state by state and control."""
+    return _evaluated(_matrices, where)
 
 
-def pullback(
-    begun: Begun,
-    point: Variables,
-    y: Array,
-    state: State,
-    formulation: Formulation,
-    weights: Float[Array, "n 12"],
-) -> Float[Array, "n 18"]:
+def pullback(where: Where, weights: Float[Array, "n 12"]) -> Float[Array, "n 18"]:
     """Derivative of a weighted sum of the next state's coordinates by the inputs of each body, as
     `matrices` would give it."""
-    return _evaluated(_pullback, begun, point, y, state, formulation, weights)
+    return _evaluated(_pullback, where, weights)
 
 
-def _evaluated(
-    function: Callable,
-    begun: Begun,
-    point: Variables,
-    y: Array,
-    state: State,
-    formulation: Formulation,
-    *weights: Array,
-) -> Any:
-    """A function of them, by one kernel wherever its matrix is factorised inside of one: a single
+def _evaluated(function: Callable, where: Where, *weights: Array) -> Any:
+    """A function of it, by one kernel wherever its matrix is factorised inside of one: a single
     derivative is worth that."""
+    begun, point, y, state, formulation = where
 
     def derivative(data: tuple, point: Variables, *args: Any) -> Any:
         problem = begun.problem.with_data(data).prepared(point.y)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from itertools import compress
 from typing import Any
 
 import jax
@@ -18,8 +17,8 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array
 
-from silico_py.solver.lanes import replaced
 from silico_py.solver.rows import of_all
+from silico_py.solver.rules import jvp_of_some
 
 
 def linear(forward: Callable, backward: Callable, fixed: Any, v: Any, like: Any) -> Any:
@@ -78,11 +77,7 @@ def _jvp(args: list, changes: list, *, fixed: int, function: Callable, **how: An
     if not any(flags[:fixed]):
         run = partial(_linear.bind, *args[:fixed], fixed=fixed, function=function, **how)
         return run(*args[fixed:]), run(*map(ad.instantiate_zeros, changes[fixed:]))
-
-    def of_moving(*moving: Array) -> list[Array]:
-        return function(*replaced(args, flags, moving))
-
-    return jax.jvp(of_moving, *(list(compress(parts, flags)) for parts in (args, changes)))
+    return jvp_of_some(function, args, changes, flags)
 
 
 def _transpose(

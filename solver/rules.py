@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import compress
 from typing import Any
@@ -30,8 +30,15 @@ def jvp_of_moving(function: Callable, primals: tuple, tangents: tuple) -> tuple[
     leaves, structure = jax.tree.flatten(primals)
     changes = structure.flatten_up_to(tangents)
     flags = [not isinstance(change, SymbolicZero) for change in changes]
+    return jvp_of_some(lambda *v: function(*structure.unflatten(v)), leaves, changes, flags)
 
-    def of_moving(*moving: Array) -> Any:
-        return function(*structure.unflatten(replaced(leaves, flags, moving)))
 
-    return jax.jvp(of_moving, *(tuple(compress(parts, flags)) for parts in (leaves, changes)))
+def jvp_of_some(
+    function: Callable, args: Sequence[Any], changes: Sequence[Any], flags: Sequence[bool]
+) -> tuple[Any, Any]:
+    """`jax.jvp` by the arguments with a flag."""
+
+    def of_some(*own: Array) -> Any:
+        return function(*replaced(args, flags, own))
+
+    return jax.jvp(of_some, *(tuple(compress(parts, flags)) for parts in (args, changes)))
