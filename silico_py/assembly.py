@@ -185,7 +185,7 @@ def kinds_of(scene: Scene) -> tuple[list[tuple[np.ndarray, Pairs]], Float[Array,
 
 def _in_flight(batches: list[ContactBatch], mass: Float[Array, " n"]) -> list[ContactBatch]:
     """The same, told which pairs are of bodies that fly apart from all they may touch."""
-    flying = _of_bodies(batches, lambda c: 1.0 - c.flies, mass) == 0
+    flying = _of_bodies(batches, lambda c: jnp.where(c.flies, 0.0, 1.0), mass) == 0
 
     def told(batch: ContactBatch) -> Contact:
         return batch.contacts._replace(in_flight=jnp.all(taken(flying, batch.touched), axis=1))

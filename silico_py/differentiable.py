@@ -98,14 +98,29 @@ def _attached_jvp(primals: tuple, changes: tuple) -> tuple[Any, Any]:
 
 def _change(found: Found, args: tuple, changes: tuple) -> tuple[State, Info]:
     """How what was found changes with the arguments."""
-    scene, state, control, *others = changes
+    scene, state, control, options, guess = changes
+    others = _at_one_smoothness(options), guess
     if not all(isinstance(v, SymbolicZero) for v in jax.tree.leaves((scene, others))):
+        changes = scene, state, control, *others
         return jvp_of_moving(partial(_described, found), args, changes)[1]
     moving = jax.tree.map(_instantiated, (state, control))
     following = linear(_pushed, _pulled, _place(found, *args), moving, found.following)
     # Where the info does not count this is never traced.
     numbers, whole = _numbers_of(found.info)
     return following, whole(linear(_info_pushed, _info_pulled, (found, args), moving, numbers))
+
+
+def _at_one_smoothness(change: Any) -> Any:
+    """A change of options without that of the relaxation at which derivatives are taken: what is
+    found does not depend on it."""
+
+    def without(path: tuple, change: Any) -> Any:
+        unseen = path[-1].name == "gradient_relaxation"
+        return (
+            SymbolicZero(jax.typeof(change)) if unseen and isinstance(change, jax.Array) else change
+        )
+
+    return jax.tree_util.tree_map_with_path(without, change)
 
 
 def _numbers_of(info: Info) -> tuple[list[Array], Callable[[list[Array]], Info]]:
@@ -236,6 +251,7 @@ def _described(
     relaxation, smooth = _relaxations(options, state)
     begun = smoother = begin(scene, state, control, relaxation, None, options)
     if options.gradient_relaxation is not None:
+        smooth += relaxation - jax.lax.stop_gradient(relaxation)  # which is what moves the step
         smoother = begin(scene, state, control, smooth, None, options)
     variables = implicit(smoother.problem, found.solution.variables, smooth, found.point)
     solution = found.solution._replace(variables=variables)

@@ -20,7 +20,7 @@ from silico_py.friction import project
 from silico_py.integrator import Motion, next_pose
 from silico_py.options import SolverOptions
 from silico_py.primitives._base import safe_unit
-from silico_py.scene import Scene, State
+from silico_py.scene import Scene, State, check_precision
 from silico_py.solver import Guess, Options, Problem, Solution, Status, Variables, compact, solve
 from silico_py.solver.dense import taken
 from silico_py.solver.rows import each
@@ -102,6 +102,7 @@ def begin(
     options: SolverOptions,
 ) -> Begun:
     """The step from here, at this relaxation."""
+    check_precision(scene, state.position.dtype)
     prepare = partial(_begun, options.formulation, options.contact_limits)
     return _part(options, prepare)(scene, state, control, relaxation, guess)
 

@@ -166,6 +166,18 @@ def check_state(scene: Scene, state: State) -> None:
         check_unit("state: orientation", np.asarray(state.orientation))
 
 
+def check_precision(scene: Scene, dtype: jnp.dtype) -> None:
+    """Refuse a scene with numbers of more precision than those of a state.
+
+    Raises:
+        ValueError: for one that has some.
+    """
+    for path, leaf in jax.tree.leaves_with_path(scene):
+        own, name = jnp.result_type(leaf), jax.tree_util.keystr(path)
+        if jnp.promote_types(own, dtype) != dtype:
+            raise ValueError(f"scene{name}: is {own}, the state {dtype}; give both one precision")
+
+
 @dataclasses.dataclass(frozen=True)
 class ContactPair:
     """Piece `piece_a` of body `body_a` against a piece of `body_b`, or fixture `piece_b`."""

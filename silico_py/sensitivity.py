@@ -117,7 +117,9 @@ def _evaluated(function: Callable, where: Where, *weights: Array) -> Any:
         problem = begun.problem.with_data(data).prepared(point.y)
         return function(problem, point, formulation, *args)
 
-    bodies = Inputs(begun.motions, begun.arm, state)
+    # Of a quaternion only the direction counts, which is what the step starts from.
+    unit = replace(state, orientation=begun.motions.orientation)
+    bodies = Inputs(begun.motions, begun.arm, unit)
     run = fused_if_small(derivative, begun.problem, point.y.size)
     return run(begun.problem.data, point, y, bodies, *weights)
 

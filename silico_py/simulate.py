@@ -131,7 +131,7 @@ def rollout(
             )
         controls = jnp.zeros((int(controls), n, 6), state.position.dtype)
     steps = np.shape(controls)[0]
-    controls = vector("controls", controls, steps, n, 6)
+    controls = vector("controls", controls, steps, n, 6).astype(state.position.dtype)
     if guess is not None and not options.warm_start:
         raise ValueError("guess: options.warm_start is off; turn it on or leave the guess out")
     trajectory, last = _rollout(scene, state, controls, options, guess)

@@ -86,6 +86,10 @@ CASES = {
         "state",
         lambda: sp.rollout(scene(), jax.tree.map(jnp.float32, scene().state()), 2, LOOSE),
     ),
+    "single scene, double gravity": (
+        "gravity",
+        lambda: single_but_for_gravity(scene()),
+    ),
     "NaN control": ("control", lambda: step(control=np.full((1, 6), np.nan))),
     "control shape": ("control", lambda: step(control=np.zeros(6))),
     "controls shape": ("controls", lambda: sp.rollout(scene(), scene().state(), np.zeros((3, 6)))),
@@ -128,6 +132,12 @@ CASES = {
 
 def collide(other, **options):
     return sp.collide(box(), POSE, other, POSE, **options)
+
+
+def single_but_for_gravity(double):
+    changed, state = jax.tree.map(jnp.float32, (double, double.state()))
+    changed = dataclasses.replace(changed, gravity=np.array([0, 0, -9.8]))
+    return sp.step(changed, state, options=LOOSE)
 
 
 def step(control=None, options=None, **changes):

@@ -282,9 +282,11 @@ def test_hessian_vector_products(curvature, rho):
 
 
 def by_numbers(name):
-    """A step as a function of all numbers of state and control, quaternions among them."""
+    """A step as a function of all numbers of state and control, quaternions of any length among
+    them."""
     scene, state = getattr(sp.scenes, name)()
     state = states_of(scene, state, 25)(24)
+    state = dataclasses.replace(state, orientation=1.2 * state.orientation)
     start, whole = ravel_pytree((state, jnp.full((len(scene.bodies), 6), 0.1)))
 
     def after(numbers, friction=scene.friction, options=None):
@@ -307,7 +309,7 @@ def test_derivatives_by_the_numbers_of_a_state_in_both_modes():
     exact(jax.jit(jax.jacfwd(after))(start), found)
     # One sum, alone and together with a parameter of the scene: both are other programs.
     summed = lambda *at: jnp.sum(jnp.sin(after(*at)))  # noqa: E731
-    weighted = np.cos(after(start)) @ found
+    weighted = np.cos(jax.jit(after)(start)) @ found
     exact(jax.jit(jax.grad(summed))(start), weighted)
     exact(jax.jit(jax.grad(summed, (0, 1)))(start, friction)[0], weighted)
     several = jnp.stack([start, start + 1e-9, start])
@@ -339,6 +341,27 @@ def test_gradient_relaxation_is_the_derivative_at_that_relaxation(drop):
     np.testing.assert_allclose(value, tight, atol=1e-12)
     smooth = derivative(scene, base, 1e-3)[0][6:9, 6:9]
     np.testing.assert_allclose(slope[0, :, 0], smooth, rtol=0, atol=1e-8)
+
+
+def test_derivatives_by_the_relaxations(drop):
+    """What is found follows the first one; where it is differentiated the other."""
+    scene, state = drop
+
+    def speed(velocity, *relaxations):
+        start = dataclasses.replace(state(60), velocity=velocity)
+        options = sp.SolverOptions(*relaxations, polish=10)
+        return sp.step(scene, start, options=options)[0].velocity[0, 2]
+
+    velocity, h = state(60).velocity + 0.1, 1e-5
+    found = jax.jit(jax.grad(speed, (1, 2)))(velocity, 1e-4, 1e-2)
+    smooth = jax.jit(jax.grad(speed, 1))(velocity, 1e-2)
+    np.testing.assert_allclose(found, [smooth, 0], rtol=1e-9)
+    gradient = jax.grad(lambda *at: jnp.sin(speed(*at)))
+    at = jax.jit(
+        lambda rho: (gradient(velocity, 1e-4, rho), jax.jacfwd(gradient, 2)(velocity, 1e-4, rho))
+    )
+    expected = (at(1e-2 + h)[0] - at(1e-2 - h)[0]) / (2 * h)
+    np.testing.assert_allclose(at(1e-2)[1], expected, atol=1e-5 * np.abs(expected).max())
 
 
 def test_free_flight_in_closed_form():

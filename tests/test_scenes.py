@@ -138,6 +138,13 @@ def test_mass_and_size_do_not_need_tuning(small_on_large, start, timestep):
     assert report.ok, report
 
 
+def test_controls_of_less_precision_have_gradients_of_theirs():
+    scene, state = sp.scenes.drop("sphere")
+    summed = lambda c: sp.rollout(scene, state, c).state.position.sum()  # noqa: E731
+    controls = jnp.zeros((2, 1, 6), jnp.float32)
+    assert jax.jit(jax.grad(summed)).lower(controls).out_info.dtype == jnp.float32
+
+
 FLOAT32 = """
 import jax.numpy as jnp
 import silico_py as sp
