@@ -1,9 +1,7 @@
 """One step as jax differentiates it.
 
 The search is not differentiated: what follows from its solution is, by the implicit function
-theorem. How the next state changes with state and control, all that gradients of rollouts by them
-take, comes from `sensitivity` instead, whose derivatives by hand are evaluated as fast as the step:
-one system a step in reverse mode, the whole matrices in forward mode and for many rows at once.
+theorem. How the next state changes, all that most gradients take, comes from `following` instead.
 """
 
 from __future__ import annotations
@@ -16,29 +14,23 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.custom_batching import custom_vmap
 from jax.custom_derivatives import SymbolicZero
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
-from silico_py import tangents
-from silico_py.one_step import Begun, Info, begin, end, left_by, next_state, solved
-from silico_py.options import SolverOptions
+from silico_py.following import Moving, Numbers, Place, changed
+from silico_py.one_step import Info, begin, end, left_by, solved
+from silico_py.options import SolverOptions, relaxations
 from silico_py.scene import Scene, State
-from silico_py.sensitivity import Where, matrices, pullback
 from silico_py.solver import (
     Solution,
     Variables,
-    differentiated_as,
     implicit,
     jvp_of_moving,
     linear,
     one_by_one,
 )
-from silico_py.solver.dense import matmul
 from silico_py.solver.lanes import replaced
 from silico_py.warm_start import OTHER, Remembered
-
-Change = tuple[State, Float[Array, "n 6"]]  # of state and control
 
 
 class Found(NamedTuple):
@@ -55,18 +47,6 @@ class Found(NamedTuple):
     info: Info
     solution: Solution
     point: Variables
-
-
-class Place(NamedTuple):
-    """Where the next state is differentiated."""
-
-    scene: Scene
-    state: State
-    control: Float[Array, "n 6"]
-    options: SolverOptions
-    point: Variables
-    y: Float[Array, "n 6"]
-    following: State
 
 
 @jax.custom_jvp
@@ -98,16 +78,20 @@ def _attached_jvp(primals: tuple, changes: tuple) -> tuple[Any, Any]:
 
 def _change(found: Found, args: tuple, changes: tuple) -> tuple[State, Info]:
     """How what was found changes with the arguments."""
-    scene, state, control, options, guess = changes
+    *start, options, guess = changes
     others = _at_one_smoothness(options), guess
-    if not all(isinstance(v, SymbolicZero) for v in jax.tree.leaves((scene, others))):
-        changes = scene, state, control, *others
-        return jvp_of_moving(partial(_described, found), args, changes)[1]
-    moving = jax.tree.map(_instantiated, (state, control))
-    following = linear(_pushed, _pulled, _place(found, *args), moving, found.following)
+    if not all(isinstance(v, SymbolicZero) for v in jax.tree.leaves(others)):
+        return jvp_of_moving(partial(_described, found), args, (*start, *others))[1]
+    moving = Moving.of(*start)
+    change = [_instantiated(v) for v in moving.numbers(changes)]
+    scene, state, control, options, _ = args
+    y = found.solution.variables.y
+    place = Place(scene, state, control, options, found.point, y, found.following)
+    following = changed(place, moving, change)
     # Where the info does not count this is never traced.
     numbers, whole = _numbers_of(found.info)
-    return following, whole(linear(_info_pushed, _info_pulled, (found, args), moving, numbers))
+    push, pull = partial(_info_pushed, moving), partial(_info_pulled, moving)
+    return following, whole(linear(push, pull, (found, args), change, numbers))
 
 
 def _at_one_smoothness(change: Any) -> Any:
@@ -135,108 +119,26 @@ def _numbers_of(info: Info) -> tuple[list[Array], Callable[[list[Array]], Info]]
     return list(compress(leaves, flags)), whole
 
 
-def _info_pushed(where: tuple[Found, tuple], change: Change) -> list[Array]:
+def _info_pushed(moving: Moving, where: tuple[Found, tuple], change: Numbers) -> Numbers:
     """How the numbers of the info change."""
-    found, (scene, state, control, *others) = where
+    found, args = where
 
-    def numbers(state: State, control: Array) -> list[Array]:
-        return _numbers_of(_described(found, scene, state, control, *others)[1])[0]
+    def numbers(*own: Array) -> Numbers:
+        return _numbers_of(_described(found, *moving.replaced(args, list(own)))[1])[0]
 
-    return jax.jvp(numbers, (state, control), change)[1]
+    return jax.jvp(numbers, tuple(moving.numbers(args)), tuple(change))[1]
 
 
-def _info_pulled(where: tuple[Found, tuple], weights: list[Array]) -> Change:
+def _info_pulled(moving: Moving, where: tuple[Found, tuple], weights: Numbers) -> Numbers:
     """Its transpose."""
-    _, (_, state, control, *_) = where
-    return jax.linear_transpose(partial(_info_pushed, where), (state, control))(weights)[0]
-
-
-def _place(found: Found, *args: Any) -> Place:
-    scene, state, control, options, _ = args
-    y = found.solution.variables.y
-    return Place(scene, state, control, options, found.point, y, found.following)
+    push = partial(_info_pushed, moving, where)
+    return jax.linear_transpose(push, moving.numbers(where[1]))(weights)[0]
 
 
 def _instantiated(change: Any) -> Array:
     """A tangent that may be a symbolic zero."""
     zero = isinstance(change, SymbolicZero)
     return jnp.zeros(change.aval.shape, change.aval.dtype) if zero else change
-
-
-def _implicitly_pushed(place: Place, change: Change) -> State:
-    """How the next state changes, in operations that jax differentiates again."""
-    start = place.state, place.control
-    _, smooth = _relaxations(place.options, place.state)
-
-    def following(state: State, control: Array) -> State:
-        begun = _begun(place._replace(state=state, control=control))
-        moved = implicit(begun.problem, place.point, smooth).y
-        y = place.y + moved - jax.lax.stop_gradient(moved)
-        return next_state(begun.motions, begun.arm, y)
-
-    return jax.jvp(following, start, change)[1]
-
-
-def _implicitly_pulled(place: Place, weights: State) -> Change:
-    """Its transpose: how a weighted sum of the next state's numbers changes."""
-    push, start = partial(_implicitly_pushed, place), (place.state, place.control)
-    return jax.linear_transpose(push, start)(weights)[0]
-
-
-def _multiplied(place: Place, change: Change) -> State:
-    """`_implicitly_pushed` by the matrices of `sensitivity`."""
-    by_state, by_control = _matrices(place)
-    before, control = tangents.slope(place.state, change[0]), change[1]
-    after = matmul(by_state, before.reshape(-1)) + matmul(by_control, control.reshape(-1))
-    return tangents.rate(place.following, after.reshape(before.shape))
-
-
-@custom_vmap
-def _pulled_back(place: Place, weights: State) -> Change:
-    """`_implicitly_pulled` by `sensitivity`."""
-    return _pullback(place, weights)
-
-
-@_pulled_back.def_vmap
-def _many_pulled_back(size: int, in_batched: list, place: Place, weights: State) -> tuple[Any, Any]:
-    """Of many sums at one place by the matrices there."""
-    here, own = (jax.tree.map(lambda b: 0 if b else None, part) for part in in_batched)
-    if jax.tree.leaves(here):
-        out = jax.vmap(_pullback, (here, own), axis_size=size)(place, weights)
-    else:
-        start = place.state, place.control
-        back = jax.linear_transpose(partial(_multiplied, place), start)
-        out = jax.vmap(lambda w: back(w)[0], (own,), axis_size=size)(weights)
-    return out, jax.tree.map(lambda _: True, out)
-
-
-_pushed = differentiated_as(_implicitly_pushed, _multiplied)
-_pulled = differentiated_as(_implicitly_pulled, _pulled_back)
-
-
-@one_by_one
-def _matrices(place: Place) -> tuple[Array, Array]:
-    return matrices(_where(place))
-
-
-@one_by_one
-def _pullback(place: Place, weights: State) -> Change:
-    rate, slope = partial(tangents.rate, place.following), partial(tangents.slope, place.state)
-    still = jnp.zeros((*place.y.shape[:-1], 12), place.y.dtype)
-    (after,) = jax.linear_transpose(rate, still)(weights)
-    before = pullback(_where(place), after)
-    (by_state,) = jax.linear_transpose(slope, place.state)(before[:, :12])
-    return by_state, before[:, 12:]
-
-
-def _where(place: Place) -> Where:
-    return Where(_begun(place), place.point, place.y, place.state, place.options.formulation)
-
-
-def _begun(place: Place) -> Begun:
-    """The step at the relaxation at which it is differentiated."""
-    _, smooth = _relaxations(place.options, place.state)
-    return begin(place.scene, place.state, place.control, smooth, None, place.options)
 
 
 def _described(
@@ -248,7 +150,7 @@ def _described(
     guess: Remembered | None,
 ) -> tuple[State, Info]:
     """What was found, as what follows from the solution."""
-    relaxation, smooth = _relaxations(options, state)
+    relaxation, smooth = relaxations(options, state.position.dtype)
     begun = smoother = begin(scene, state, control, relaxation, None, options)
     if options.gradient_relaxation is not None:
         smooth += relaxation - jax.lax.stop_gradient(relaxation)  # which is what moves the step
@@ -258,20 +160,12 @@ def _described(
     return end(begun, solution, options, found.info.guess)
 
 
-def _relaxations(options: SolverOptions, state: State) -> tuple[Array, Array]:
-    """Of the step, and of its derivatives."""
-    smooth = options.gradient_relaxation
-    both = options.relaxation, options.relaxation if smooth is None else smooth
-    one, other = (jnp.asarray(rho, state.position.dtype) for rho in both)
-    return one, other
-
-
 @one_by_one
 def _search(
     scene: Scene, state: State, control: Array, options: SolverOptions, guess: Remembered | None
 ) -> Found:
     """The step, without derivatives."""
-    relaxation, smooth = _relaxations(options, state)
+    relaxation, smooth = relaxations(options, state.position.dtype)
     at = partial(begin, scene, state, control, options=options)
     if options.gradient_relaxation is None:
         begun = at(relaxation, guess)

@@ -104,7 +104,7 @@ def begin(
     """The step from here, at this relaxation."""
     check_precision(scene, state.position.dtype)
     prepare = partial(_begun, options.formulation, options.contact_limits)
-    return _part(options, prepare)(scene, state, control, relaxation, guess)
+    return part(options, prepare)(scene, state, control, relaxation, guess)
 
 
 def _begun(
@@ -147,7 +147,7 @@ def end(
 ) -> tuple[State, Info]:
     """The next state, and what the step says of itself: that `kept` is for the next one to be tried
     from, or its solution if it was given a guess itself."""
-    return _part(options, partial(_ended, options.formulation))(begun, solution, kept)
+    return part(options, partial(_ended, options.formulation))(begun, solution, kept)
 
 
 def _ended(
@@ -165,7 +165,7 @@ def left_by(begun: Begun, solution: Solution) -> Remembered | None:
     return remember(solution.variables, solution.converged, begun.batches, begun.known)
 
 
-def _part(options: SolverOptions, function: Callable) -> Callable:
+def part(options: SolverOptions, function: Callable) -> Callable:
     """`function`, `compact` where that can be: not where the nearest contacts are chosen."""
     fits = options.formulation.fusible and options.contact_limits == (None, None)
     return compact(function) if fits else function

@@ -133,5 +133,13 @@ def or_default(options: SolverOptions | None) -> SolverOptions:
     return options
 
 
+def relaxations(options: SolverOptions, dtype: jnp.dtype) -> tuple[Array, Array]:
+    """Of a step, and of its derivatives."""
+    smooth = options.gradient_relaxation
+    both = options.relaxation, options.relaxation if smooth is None else smooth
+    one, other = (jnp.asarray(rho, dtype) for rho in both)
+    return one, other
+
+
 def _traced(value: object) -> bool:
     return isinstance(value, jax.core.Tracer)

@@ -16,6 +16,7 @@ from jaxtyping import Array, Float
 from silico_py.solver import kkt, krylov
 from silico_py.solver.kkt import SystemVector
 from silico_py.solver.problem import Problem, conditions, identity, mean_product
+from silico_py.solver.rows import each
 from silico_py.solver.vectors import Conditions, Variables
 
 ACCURACY = 100.0  # of the linear solve, in roundings
@@ -87,6 +88,18 @@ def node_sensitivity(
     stored = STORED if columns > 1 else krylov.STORED
     found, _ = krylov.solve(matrix, inverse, rhs, _accuracy(w), stored)
     return found.nodes, kkt.row_weights(problem, w.cells, found)
+
+
+def separate_rows(
+    problem: Problem, w: Variables
+) -> tuple[Float[Array, "nodes ny"], list[Float[Array, "cells rows"]]]:
+    """The rows that `node_sensitivity` tells apart, without slacks and products."""
+    parts = [g.residual(w.y, cell) for g, cell in zip(problem.groups, w.cells, strict=True)]
+    cells = [
+        jnp.concatenate([part.nodes.reshape(len(part.local), -1), part.local, part.slack], axis=1)
+        for part in parts
+    ]
+    return each(problem.node_residual)(w.y, problem.node_data), cells
 
 
 def _newton_inverse(problem: Problem, w: Variables, target: Conditions) -> Variables:

@@ -1,0 +1,213 @@
+"""How the state after a step changes with what the step depends on.
+
+By state and control alone, all that gradients of rollouts by them take, it comes from
+`sensitivity`, whose derivatives by hand are evaluated as fast as the step: one system a step in
+reverse mode, the whole matrices in forward mode and for many rows at once. Where numbers of the
+scene change too, reverse mode solves the same system, and jax differentiates what that weighs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from itertools import compress
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.custom_batching import custom_vmap
+from jax.custom_derivatives import SymbolicZero
+from jaxtyping import Array, Float
+
+from silico_py import tangents
+from silico_py.one_step import Begun, begin, next_state, part
+from silico_py.options import SolverOptions, relaxations
+from silico_py.scene import Scene, State
+from silico_py.sensitivity import Where, matrices, pullback
+from silico_py.solver import (
+    Variables,
+    differentiated_as,
+    implicit,
+    linear,
+    node_sensitivity,
+    one_by_one,
+    separate_rows,
+)
+from silico_py.solver.dense import matmul
+from silico_py.solver.lanes import replaced
+
+Numbers = list[Array]
+
+
+class Place(NamedTuple):
+    """Where the next state is differentiated.
+
+    Attributes:
+        scene, state, control, options: of the step.
+        point: of the central path, where y is differentiated.
+        y: how the step moves.
+        following: the next state.
+    """
+
+    scene: Scene
+    state: State
+    control: Float[Array, "n 6"]
+    options: SolverOptions
+    point: Variables
+    y: Float[Array, "n 6"]
+    following: State
+
+
+class Moving(NamedTuple):
+    """Which of the numbers of scene, state and control change; all of the last two do where the
+    scene stays as it is."""
+
+    flags: tuple[bool, ...]
+    by_scene: bool
+
+    @classmethod
+    def of(cls, scene: Any, state: Any, control: Any) -> Moving:
+        """Of their changes, some of them symbolic zeros."""
+        flags = [[_moves(v) for v in jax.tree.leaves(part)] for part in (scene, state, control)]
+        by_scene = any(flags[0])
+        own = [flag or not by_scene for flag in (*flags[1], *flags[2])]
+        return cls((*flags[0], *own), by_scene)
+
+    def numbers(self, args: tuple) -> Numbers:
+        """Those that change, of a tuple that begins with the three."""
+        return list(compress(jax.tree.leaves(args[:3]), self.flags))
+
+    def replaced(self, args: tuple, numbers: Numbers) -> tuple:
+        """Such a tuple with other numbers."""
+        leaves, structure = jax.tree.flatten(args[:3])
+        start = jax.tree.unflatten(structure, replaced(leaves, self.flags, numbers))
+        return *start, *args[3:]
+
+
+def _moves(change: Any) -> bool:
+    return not isinstance(change, SymbolicZero)
+
+
+def changed(place: Place, moving: Moving, change: Numbers) -> State:
+    """How the next state changes with what is moving."""
+    push = implicit_push = partial(_implicitly_pushed, moving)
+    pull = partial(_adjoint, moving)
+    if not moving.by_scene:
+        push, pull = partial(_multiplied, moving), partial(_pullback, moving)
+    pushed = differentiated_as(implicit_push, push)
+    pulled = differentiated_as(partial(_implicitly_pulled, moving), _of_one(moving, push, pull))
+    return linear(pushed, pulled, place, change, place.following)
+
+
+def _implicitly_pushed(moving: Moving, place: Place, change: Numbers) -> State:
+    """How the next state changes, in operations that jax differentiates again."""
+    _, smooth = relaxations(place.options, place.y.dtype)
+
+    def following(*numbers: Array) -> State:
+        begun = _begun(Place(*moving.replaced(place, list(numbers))))
+        moved = implicit(begun.problem, place.point, smooth).y
+        y = place.y + moved - jax.lax.stop_gradient(moved)
+        return next_state(begun.motions, begun.arm, y)
+
+    return jax.jvp(following, tuple(moving.numbers(place)), tuple(change))[1]
+
+
+def _implicitly_pulled(moving: Moving, place: Place, weights: State) -> Numbers:
+    """Its transpose: how a weighted sum of the next state's numbers changes."""
+    push = partial(_implicitly_pushed, moving, place)
+    return jax.linear_transpose(push, moving.numbers(place))(weights)[0]
+
+
+def _of_one(moving: Moving, push: Callable, pull: Callable) -> Callable:
+    """`pull`, where many sums at one place are pulled back by the transpose of `push` there."""
+
+    @custom_vmap
+    def call(place: Place, weights: State) -> Numbers:
+        return pull(place, weights)
+
+    @call.def_vmap
+    def many(size: int, in_batched: list, place: Place, weights: State) -> tuple[Any, Any]:
+        here, own = (jax.tree.map(lambda b: 0 if b else None, part) for part in in_batched)
+        if jax.tree.leaves(here):
+            out = jax.vmap(pull, (here, own), axis_size=size)(place, weights)
+        else:
+            back = jax.linear_transpose(partial(push, place), moving.numbers(place))
+            out = jax.vmap(lambda w: back(w)[0], (own,), axis_size=size)(weights)
+        return out, jax.tree.map(lambda _: True, out)
+
+    return call
+
+
+def _multiplied(moving: Moving, place: Place, change: Numbers) -> State:
+    """`_implicitly_pushed` by state and control, by the matrices of `sensitivity`."""
+    _, state, control, *_ = moving.replaced(place, change)
+    by_state, by_control = _matrices(place)
+    before = tangents.slope(place.state, state)
+    after = matmul(by_state, before.reshape(-1)) + matmul(by_control, control.reshape(-1))
+    return tangents.rate(place.following, after.reshape(before.shape))
+
+
+@one_by_one
+def _matrices(place: Place) -> tuple[Array, Array]:
+    return matrices(_where(place))
+
+
+def _pullback(moving: Moving, place: Place, weights: State) -> Numbers:
+    """`_implicitly_pulled` by state and control, by `sensitivity`."""
+
+    def pulled(place: Place, weights: State) -> Numbers:
+        rate, slope = partial(tangents.rate, place.following), partial(tangents.slope, place.state)
+        still = jnp.zeros((*place.y.shape[:-1], 12), place.y.dtype)
+        (after,) = jax.linear_transpose(rate, still)(weights)
+        before = pullback(_where(place), after)
+        (by_state,) = jax.linear_transpose(slope, place.state)(before[:, :12])
+        return jax.tree.leaves((by_state, before[:, 12:]))
+
+    return one_by_one(pulled)(place, weights)
+
+
+def _adjoint(moving: Moving, place: Place, weights: State) -> Numbers:
+    """`_implicitly_pulled`, with what the weights give the rows of the problem known in advance."""
+
+    def pulled(place: Place, weights: State) -> Numbers:
+        begun = _begun(place)
+        as_part = partial(part, place.options)
+        by_y = as_part(_by_motion)(begun.motions, begun.arm, place.y, weights)
+        problem = begun.problem.prepared(place.point.y)
+        rows = node_sensitivity(problem, place.point, by_y[..., None])
+        return as_part(partial(_weighed, moving))(place, weights, rows)
+
+    return one_by_one(pulled)(place, weights)
+
+
+def _by_motion(motions: Any, arm: Array, y: Array, weights: State) -> Array:
+    """Derivative of a weighted sum of the next state's numbers by how the step moves."""
+    return jax.vjp(lambda y: next_state(motions, arm, y), y)[1](weights)[0]
+
+
+def _weighed(moving: Moving, place: Place, weights: State, rows: tuple) -> Numbers:
+    """Derivative of that sum where the step moves as it does, less that of the weighed rows."""
+
+    def total(numbers: Numbers) -> Float[Array, ""]:
+        begun = _begun(Place(*moving.replaced(place, numbers)))
+        following = next_state(begun.motions, begun.arm, place.y)
+        found = separate_rows(begun.problem, place.point)
+        return _dot(weights, following) - _dot(rows, jax.tree.map(lambda v: v[..., None], found))
+
+    return jax.grad(total)(moving.numbers(place))
+
+
+def _dot(a: Any, b: Any) -> Float[Array, ""]:
+    """Sum of the products of their numbers."""
+    pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+    return jnp.stack([jnp.sum(v * w) for v, w in pairs]).sum()
+
+
+def _where(place: Place) -> Where:
+    return Where(_begun(place), place.point, place.y, place.state, place.options.formulation)
+
+
+def _begun(place: Place) -> Begun:
+    """The step at the relaxation at which it is differentiated."""
+    _, smooth = relaxations(place.options, place.y.dtype)
+    return begin(place.scene, place.state, place.control, smooth, None, place.options)
