@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
@@ -14,7 +15,11 @@ Triangles = Int[np.ndarray, "faces 3"]
 
 
 class Moments(NamedTuple):
-    """Integrals over a solid of 1, x and x x^T, about the origin of the frame."""
+    """Integrals over a solid of 1, x and x x^T.
+
+    Far from the solid differences of large numbers would be left of them: shapes take them about a
+    point inside.
+    """
 
     volume: Scalar
     first: Vector3
@@ -24,12 +29,17 @@ class Moments(NamedTuple):
         """Moments of the union of two disjoint solids."""
         return Moments(*(a + b for a, b in zip(self, other, strict=True)))
 
-    def mass_properties(self) -> MassProperties:
-        """About the centre of mass; inertia = trace(S) I - S."""
+    def mass_properties(self, origin: Vector3) -> MassProperties:
+        """About the centre of mass, of integrals about `origin`; inertia = trace(S) I - S."""
         center = self.first / self.volume
         spread = self.second - self.volume * jnp.outer(center, center)
         inertia = jnp.trace(spread) * jnp.eye(3, dtype=spread.dtype) - spread
-        return MassProperties(self.volume, center, inertia)
+        return MassProperties(self.volume, origin + center, inertia)
+
+
+def middle_of(points: Float[Array, "n 3"]) -> Vector3:
+    """Where moments of a hull are taken about; nothing depends on how it moves."""
+    return jax.lax.stop_gradient(jnp.mean(points, axis=0))
 
 
 def solid_moments(points: Float[Array, "n 3"], triangles: Triangles) -> Moments:

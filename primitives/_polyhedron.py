@@ -77,17 +77,18 @@ def find_topology(A: np.ndarray, b: np.ndarray, tolerance: float) -> tuple[Topol
     # Offsets are minus the distance of the origin from each facet of the polar.
     if np.max(polar.equations[:, 3]) > -1e-9 * np.max(np.linalg.norm(polar.points, axis=1)):
         raise ValueError("A, b: the polytope A x <= b is unbounded; add rows that close it")
+    # From here on as seen from the centre: far from the origin only b is rounded.
     corners = polar.equations[:, :3] / -polar.equations[:, 3:]
     size = np.max(np.linalg.norm(corners, axis=1))
-    corners = corners + center
+    near = 10 * tolerance * size + 1e3 * np.finfo(float).eps * np.max(np.abs(b))
 
     triples: list[tuple[int, int, int]] = []
     corner_points: list[np.ndarray] = []
     active: list[set[int]] = []
     for corner in corners:
-        if any(np.linalg.norm(corner - v) <= 10 * tolerance * size for v in corner_points):
+        if any(np.linalg.norm(corner - v) <= near for v in corner_points):
             continue
-        touching = np.flatnonzero(np.abs(A @ corner - b) <= 10 * tolerance * size)
+        touching = np.flatnonzero(np.abs(A @ corner - room) <= near)
         choices = list(combinations(touching.tolist(), 3))
         volumes = np.array([abs(np.linalg.det(A[list(c)])) for c in choices])
         # The first well-conditioned triple: stable under small changes of (A, b).
@@ -113,7 +114,7 @@ def find_topology(A: np.ndarray, b: np.ndarray, tolerance: float) -> tuple[Topol
         start = ring.index(min(ring))
         ring = ring[start:] + ring[:start]
         triangles += [(ring[0], ring[k], ring[k + 1]) for k in range(1, len(ring) - 1)]
-    return Topology(tuple(triples), tuple(triangles)), points
+    return Topology(tuple(triples), tuple(triangles)), points + center
 
 
 def vertices(
@@ -149,12 +150,13 @@ def planes_of_vertices(
         ValueError: if there are fewer than four points or all lie in one plane.
     """
     if len(known) < 4:
-        raise ValueError(f"vertices: need at least 4 points, got {len(known)}")
+        raise ValueError(f"v: need at least 4 points, got {len(known)}")
     spread = np.linalg.svd(known - known.mean(axis=0), compute_uv=False)
     if spread[2] <= 10 * tolerance * spread[0]:
-        raise ValueError("vertices: the points lie in one plane; give a solid")
+        raise ValueError("v: the points lie in one plane; give a solid")
+    known = known - known.mean(axis=0)
     hull = ConvexHull(known)
-    size = np.max(np.linalg.norm(known - known.mean(axis=0), axis=1))
+    size = np.max(np.linalg.norm(known, axis=1))
     equations = hull.equations / np.array([1.0, 1.0, 1.0, size])
     chosen: list[tuple[np.ndarray, float, np.ndarray]] = []
     for equation, corner in zip(equations, hull.simplices, strict=True):

@@ -136,7 +136,7 @@ class Bundle(Shape):
         spread = jnp.einsum("k,ki,kj->ij", volume, offset, offset)
         inertia = jnp.sum(jnp.stack(inertias), axis=0)
         inertia = inertia + jnp.trace(spread) * jnp.eye(3, dtype=self.dtype) - spread
-        return MassProperties(total, mean, inertia)
+        return MassProperties(total, mean, (inertia + inertia.T) / 2)  # rounding is not symmetric
 
     def surface_mesh(self, resolution: int | None = None) -> Mesh:
         """The closed meshes of the pieces, side by side (not cut where they overlap)."""

@@ -126,12 +126,13 @@ class MinkowskiSum(ConvexShape):
         fine = self._inscribed_moments(QUADRATURE_LEVEL, half_extents)
         coarse = self._inscribed_moments(QUADRATURE_LEVEL - 1, half_extents)
         best = Moments(*((4 * f - c) / 3 for f, c in zip(fine, coarse, strict=True)))
-        return best.mass_properties()
+        return best.mass_properties(jax.lax.stop_gradient(self.reference))
 
     def _inscribed_moments(self, level: int, half_extents: Vector3) -> Moments:
         directions, triangles = icosphere(level)
         normals = jnp.asarray(directions, self.dtype) / half_extents[None, :]
-        return solid_moments(jax.vmap(self.support)(normals), triangles)
+        points = jax.vmap(self.support)(normals) - jax.lax.stop_gradient(self.reference)
+        return solid_moments(points, triangles)
 
     def surface_mesh(self, resolution: int = 32) -> Mesh:
         """Hull of support points, at least `resolution` around the equator."""

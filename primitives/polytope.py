@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -22,7 +21,7 @@ from silico_py.primitives._base import (
     safe_norm,
     static,
 )
-from silico_py.primitives._moments import solid_moments
+from silico_py.primitives._moments import middle_of, solid_moments
 from silico_py.primitives._polyhedron import (
     Topology,
     find_topology,
@@ -98,7 +97,8 @@ class Polytope(ConvexShape):
                 size = np.max(np.linalg.norm(points - points.mean(axis=0), axis=1))
                 center = jnp.zeros(3, dtype)
                 if np.min(offsets) < REFERENCE_MARGIN * size:
-                    center = _centroid(vertices(normals, heights, topology, center), topology)
+                    points = vertices(normals, heights, topology, center)
+                    center = _solid(points, np.array(topology.triangles)).center_of_mass
             known = concrete(center)
             if known is not None and np.min(offsets - rows @ known) <= 0:
                 raise ValueError("reference: must lie strictly inside A x <= b; move it inside")
@@ -124,7 +124,13 @@ class Polytope(ConvexShape):
                 "v: the hull needs concrete points; build the polytope outside jit, or give A and b"
             )
         tolerance = float(jnp.finfo(dtype).eps) ** 0.75
-        return cls(*planes_of_vertices(points, np.asarray(known, float), tolerance))
+        planes = planes_of_vertices(points, np.asarray(known, float), tolerance)
+        try:
+            return cls(*planes)
+        except ValueError as error:
+            raise ValueError(
+                "v: the hull is too flat, or too small for its distance from the origin"
+            ) from error
 
     @property
     def cone(self) -> ProductCone:
@@ -166,7 +172,7 @@ class Polytope(ConvexShape):
 
     def mass_properties(self) -> MassProperties:
         """Exact, by signed tetrahedra over the faces."""
-        return solid_moments(self.vertices, self.triangles).mass_properties()
+        return _solid(self.vertices, self.triangles)
 
     def surface_mesh(self, resolution: int = 1) -> Mesh:
         """The faces cut into triangles; `resolution` has no effect."""
@@ -183,8 +189,6 @@ class Polytope(ConvexShape):
         return jnp.max(safe_norm(self.vertices - self.reference[None, :]))
 
 
-def _centroid(points: Float[Array, "n 3"], topology: Topology) -> Vector3:
-    """Centre of mass, by tetrahedra from the mean vertex: accurate far from the origin."""
-    inside = jax.lax.stop_gradient(jnp.mean(points, axis=0))
-    moments = solid_moments(points - inside[None, :], np.array(topology.triangles))
-    return inside + moments.first / moments.volume
+def _solid(points: Float[Array, "n 3"], triangles: np.ndarray) -> MassProperties:
+    middle = middle_of(points)
+    return solid_moments(points - middle, triangles).mass_properties(middle)

@@ -24,6 +24,7 @@ from shapes import (
     scaled,
 )
 
+from silico_py import Body
 from silico_py.primitives import (
     Box,
     Bundle,
@@ -481,6 +482,34 @@ def test_polytope_structure_is_kept_by_replace_inside_jit():
         jax.jit(lambda v: Polytope.from_vertices(v).b)(jnp.asarray(TETRAHEDRON))
 
 
+CLOUD = np.random.default_rng(0).uniform(-0.05, 0.05, (12, 3))
+
+
+@pytest.mark.parametrize("kind", ["polytope", "padded", "sum"])
+def test_mass_properties_far_from_the_origin_of_the_frame(kind):
+    def at(offset):
+        core = Polytope.from_vertices(CLOUD + offset)
+        padded, added = PaddedPolytope(core=core, radius=0.02), MinkowskiSum(core, Sphere(0.02))
+        return mass_of({"polytope": core, "padded": padded, "sum": added}[kind])
+
+    offset = np.array([1e4, -3e3, 30.0])
+    near, far = at(0.0), at(offset)
+    np.testing.assert_allclose(far.volume, near.volume, rtol=1e-8)
+    np.testing.assert_allclose(far.center_of_mass - offset, near.center_of_mass, atol=1e-9)
+    np.testing.assert_allclose(far.inertia, near.inertia, atol=1e-8 * np.abs(near.inertia).max())
+
+
+def test_bodies_of_shapes_in_single_precision():
+    points = CLOUD.astype(np.float32)
+    turn = np.array([0.8, 0.6, 0, 0], np.float32)
+    for shapes in (
+        [Polytope.from_vertices(points)],
+        [(Box(points[0] ** 2 + 0.1), (0, 0, 0), turn)],
+    ):
+        inertia = Body("b", shapes, mass=1.0).inertia
+        np.testing.assert_array_equal(inertia, inertia.T)
+
+
 def test_polytope_from_vertices_follows_its_vertices():
     def volume(v):
         return Polytope.from_vertices(v).mass_properties().volume
@@ -677,6 +706,11 @@ BAD = {
         lambda: Polytope.from_vertices([[0, 0, 0], [1, 0, 0], [0, 1, 0], [1, 1, 0], [2, 1, 0]]),
         "one plane",
     ),
+    "flat hull": (
+        lambda: Polytope.from_vertices(PYRAMID * [1, 1, 1e-9]),
+        "v: the hull is too flat",
+    ),
+    "hull too far away": (lambda: Polytope.from_vertices(PYRAMID + 1e9), "v: the hull is too flat"),
     "nan vertex": (lambda: Polytope.from_vertices(PYRAMID * np.nan), "v: has NaN"),
     "padding below zero": (lambda: PaddedPolytope(CUBE_A, np.ones(6), -0.1), "radius"),
     "padding missing": (lambda: PaddedPolytope(CUBE_A, np.ones(6)), "radius: missing"),
