@@ -97,8 +97,8 @@ class Polytope(ConvexShape):
                 size = np.max(np.linalg.norm(points - points.mean(axis=0), axis=1))
                 center = jnp.zeros(3, dtype)
                 if np.min(offsets) < REFERENCE_MARGIN * size:
-                    points = vertices(normals, heights, topology, center)
-                    center = _solid(points, np.array(topology.triangles)).center_of_mass
+                    corners = vertices(normals, heights, topology, center)
+                    center = _solid(corners, np.array(topology.triangles)).center_of_mass
             known = concrete(center)
             if known is not None and np.min(offsets - rows @ known) <= 0:
                 raise ValueError("reference: must lie strictly inside A x <= b; move it inside")

@@ -12,7 +12,8 @@ from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
 from silico_py.primitives import Bundle, ConvexShape, MassProperties, Shape, pytree, static
-from silico_py.validation import not_negative, number, vector
+from silico_py.primitives._base import several
+from silico_py.validation import flag, not_negative, number, vector
 
 IDENTITY = (1.0, 0.0, 0.0, 0.0)
 FLAT = 1e-4  # by which the moment about the normal of a flat body may exceed the sum of the others
@@ -65,6 +66,8 @@ class Body:
         stiffness: Any = None,
         quasi_dynamic: bool = False,
     ) -> None:
+        if not isinstance(name, str):
+            raise ValueError(f"name: expected a text, got {name!r}")
         bundle = _bundled(shapes)
         total = number("mass", mass, positive=True)
         if inertia is None or center_of_mass is None:
@@ -79,8 +82,8 @@ class Body:
             "inertia": _inertia(inertia),
             "center_of_mass": vector("center_of_mass", center_of_mass, 3),
             "stiffness": _stiffness(stiffness, total.dtype),
-            "name": str(name),
-            "quasi_dynamic": bool(quasi_dynamic),
+            "name": name,
+            "quasi_dynamic": flag("quasi_dynamic", quasi_dynamic),
         }
         for key, value in values.items():
             object.__setattr__(self, key, value)
@@ -98,7 +101,7 @@ class Body:
 def _bundled(shapes: Shape | Iterable[Shape | tuple[Shape, Any, Any]]) -> Bundle:
     if isinstance(shapes, Bundle):
         return shapes
-    entries = [shapes] if isinstance(shapes, Shape) else list(shapes)
+    entries = [shapes] if isinstance(shapes, Shape) else several("shapes", shapes, "shapes")
     if not entries:
         raise ValueError("shapes: a body needs at least one shape")
     return Bundle([_placed(entry) for entry in entries])

@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float
 from silico_py import sensitivity
 from silico_py.compilation import jitted
 from silico_py.one_step import begin, end, solved
-from silico_py.options import SolverOptions, or_default
+from silico_py.options import SolverOptions, check_relaxations, or_default
 from silico_py.scene import Scene, State, check_state
 from silico_py.simulate import checked_control
 from silico_py.solver import Variables, implicit, one_by_one
@@ -123,12 +123,6 @@ def _usable(here: Bool[Array, ""], guess: Remembered | None) -> Remembered | Non
 
 def _checked(smoothing: Any, dtype: jnp.dtype) -> Float[Array, " k"]:
     """The smoothings as an array, refused where a `SolverOptions` would refuse them."""
-    if not np.size(smoothing):
-        raise ValueError("smoothing: expected one relaxation or several, got none")
     if not isinstance(smoothing, jax.core.Tracer):
-        for value in np.atleast_1d(np.asarray(smoothing, float)).tolist():
-            try:
-                SolverOptions(relaxation=value).check_precision(dtype)
-            except ValueError as error:
-                raise ValueError(f"smoothing: {error}") from error
+        check_relaxations("smoothing", np.atleast_1d(np.asarray(smoothing, float)).tolist(), dtype)
     return jnp.atleast_1d(jnp.asarray(smoothing, dtype))

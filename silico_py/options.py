@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,10 +14,13 @@ from silico_py.broad_phase import Limits
 from silico_py.contact import Formulation
 from silico_py.contact_jacobian import SINGLE_LEVEL
 from silico_py.primitives import pytree_dataclass, static
+from silico_py.validation import flag, is_whole
 
 METHODS = ("single-level", "bilevel")
 RELAXATIONS = ("relaxation", "gradient_relaxation", "collision_relaxation")
 SMALLEST_RELAXATION = {"float32": 1e-3, "float64": 1e-12}
+
+DOUBLE = "use float64, with jax.config.update('jax_enable_x64', True), or "
 
 
 @pytree_dataclass
@@ -69,10 +74,11 @@ class SolverOptions:
                 raise ValueError(f"{name}: must be a positive number, got {value!r}")
         for name, least in (("max_iterations", 1), ("polish", 0)):
             value = getattr(self, name)
-            if not (_traced(value) or (_is_whole(value) and value >= least)):
+            if not (_traced(value) or (is_whole(value) and value >= least)):
                 raise ValueError(f"{name}: must be an int, at least {least}, got {value!r}")
-        if not isinstance(self.warm_start, (bool, np.bool_)):
-            raise ValueError(f"warm_start: must be True or False, got {self.warm_start!r}")
+        flag("warm_start", self.warm_start)
+        if not _traced(self.collision_warm_start):
+            flag("collision_warm_start", self.collision_warm_start)
         limits = self.contact_limits
         known = all(most is None or (_is_count(most) and most > 0) for most in limits)
         if not known or len(limits) != 2:
@@ -101,10 +107,10 @@ class SolverOptions:
             unused = name == "collision_relaxation" and self.method != "bilevel"
             if unused or value is None or _traced(value) or value >= smallest:
                 continue
+            advice = "" if jnp.dtype(dtype) == jnp.float64 else DOUBLE
             raise ValueError(
                 f"{name}: {value:g} is below {smallest:g}, the least that "
-                f"{jnp.dtype(dtype).name} carries; enable float64 with "
-                "jax.config.update('jax_enable_x64', True), or raise it"
+                f"{jnp.dtype(dtype).name} carries; {advice}raise it"
             )
 
 
@@ -112,12 +118,6 @@ def _is_positive(value: object) -> bool:
     """Whether it is one finite number above 0."""
     array = np.asarray(value)
     return array.ndim == 0 and array.dtype.kind in "iuf" and 0 < float(array) < np.inf
-
-
-def _is_whole(value: object) -> bool:
-    """Whether it is one integer."""
-    array = np.asarray(value)
-    return array.ndim == 0 and array.dtype.kind in "iu"
 
 
 def _is_count(value: object) -> bool:
@@ -131,6 +131,17 @@ def or_default(options: SolverOptions | None) -> SolverOptions:
     if not isinstance(options, SolverOptions):
         raise ValueError(f"options: expected SolverOptions, got {type(options).__name__}")
     return options
+
+
+def check_relaxations(name: str, values: Sequence[float], dtype: jnp.dtype) -> None:
+    """Refuse none at all, and one that `SolverOptions` or a precision refuses."""
+    if not values:
+        raise ValueError(f"{name}: needs at least one relaxation")
+    for value in values:
+        try:
+            SolverOptions(relaxation=value).check_precision(dtype)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error
 
 
 def relaxations(options: SolverOptions, dtype: jnp.dtype) -> tuple[Array, Array]:

@@ -11,6 +11,7 @@ from silico_py.solver.dense import dot, norm
 __all__ = [
     "cayley",
     "cayley_tangent",
+    "chord",
     "conjugate",
     "cross",
     "matrix",
@@ -40,6 +41,12 @@ def rotate(q: Quaternion, v: Vector3) -> Vector3:
     """Rotate v from the body frame to the world frame."""
     t = 2 * cross(q[..., 1:], v)
     return v + q[..., :1] * t + cross(q[..., 1:], t)
+
+
+def chord(q: Quaternion) -> Vector3:
+    """The axis of a turn times twice the sine of half its angle, up to half a turn: q and -q are
+    the same. For small turns it is the rotation vector."""
+    return 2 * jnp.where(q[..., :1] < 0, -1, 1) * q[..., 1:]
 
 
 def cayley(t: Vector3) -> Quaternion:

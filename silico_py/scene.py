@@ -85,6 +85,7 @@ class Scene:
         bodies = several("bodies", bodies, "bodies")
         names = _names(bodies)
         environment = several("environment", environment, "shapes")
+        exclude = several("exclude", exclude, "pairs of names")
         fixtures = [_fixtures(entry) for entry in environment]
         values = {
             "bodies": bodies,
@@ -145,6 +146,8 @@ def check_state(scene: Scene, state: State) -> None:
         ValueError: for fields of the wrong shape, type or precision, or quaternions that are not
             unit ones.
     """
+    if not isinstance(state, State):
+        raise ValueError(f"state: expected a State, got {type(state).__name__}")
     n = len(scene.bodies)
     for field in dataclasses.fields(State):
         value, shape = getattr(state, field.name), (n, 4 if field.name == "orientation" else 3)

@@ -38,6 +38,20 @@ def number(name: str, value: Any, positive: bool = False) -> Array:
     return array
 
 
+def is_whole(value: object) -> bool:
+    """Whether it is one integer."""
+    array = np.asarray(value)
+    return array.ndim == 0 and array.dtype.kind in "iu"
+
+
+def flag(name: str, value: object) -> bool:
+    """True or False."""
+    array = np.asarray(value)
+    if array.ndim or array.dtype.kind != "b":
+        raise ValueError(f"{name}: must be True or False, got {value!r}")
+    return bool(array)
+
+
 def not_negative(name: str, array: Array) -> Array:
     """The array, refused where an entry is negative."""
     if not isinstance(array, jax.core.Tracer) and np.any(np.asarray(array) < 0):

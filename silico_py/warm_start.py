@@ -121,6 +121,8 @@ def recall(
 
 def _fits(remembered: Remembered, start: Variables, batches: list[ContactBatch]) -> bool:
     """Whether each pair may be found: where only the nearest are taken, so they were before."""
+    if not isinstance(remembered, Remembered):
+        return False
     then, now = remembered.differences.layout, start.layout
     if remembered.usable.ndim or then.nodes != now.nodes or len(then.groups) != len(now.groups):
         return False

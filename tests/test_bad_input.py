@@ -124,6 +124,24 @@ CASES = {
     "negative steps": ("controls", lambda: sp.rollout(scene(), scene().state(), -3)),
     "part of a step": ("controls", lambda: sp.rollout(scene(), scene().state(), 10.0)),
     "dictionary": ("options", lambda: step(options={"relaxation": 1e-6})),
+    "no state": ("state", lambda: sp.step(scene(), (1, 2))),
+    "number for a guess": ("guess", lambda: sp.step(scene(), scene().state(), guess=3)),
+    "truth for steps": ("controls", lambda: sp.rollout(scene(), scene().state(), True)),
+    "no name": ("name", lambda: body(name=None)),
+    "none for shapes": ("shapes", lambda: body(shapes=None)),
+    "no pairs": ("exclude", lambda: scene(exclude=None)),
+    "word for quasi-dynamic": ("quasi_dynamic", lambda: body(quasi_dynamic="no")),
+    "number for a warm start": (
+        "collision_warm_start",
+        lambda: sp.SolverOptions(collision_warm_start=3),
+    ),
+    "half an iteration of a collision": (
+        "max_iterations",
+        lambda: collide(box(), max_iterations=1.5),
+    ),
+    "too tight, in a planner": ("relaxations", lambda: push(relaxations=(1e-20,))),
+    "no relaxation of a planner": ("relaxations", lambda: push(relaxations=())),
+    "half a step": ("steps", lambda: push(steps=2.5)),
     "no smoothing": ("smoothing", lambda: sp.linearize(scene(), scene().state(), smoothing=[])),
     "planner": ("relaxation", lambda: planning.PlannerOptions(relaxation=-1.0)),
     "unbounded": ("A", lambda: sp.Polytope(jnp.eye(3), jnp.ones(3))),
@@ -132,6 +150,11 @@ CASES = {
 
 def collide(other, **options):
     return sp.collide(box(), POSE, other, POSE, **options)
+
+
+def push(**options):
+    start = scene().state()
+    return planning.push_to(scene(), start, "box", "box", (0.0, 0.0, 0.0), **options)
 
 
 def single_but_for_gravity(double):

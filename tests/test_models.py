@@ -202,6 +202,23 @@ def test_meshes_of_one_name_in_two_folders_are_told_apart(tmp_path):
     np.testing.assert_allclose(sorted(volumes), [1.0, 2.0], rtol=1e-6)
 
 
+def test_a_file_of_another_name_finds_its_meshes(tmp_path):
+    (tmp_path / "parts").mkdir()
+    trimesh.creation.box((1.0, 2.0, 3.0)).export(tmp_path / "parts" / "part.stl")
+    text = """<mujoco><compiler meshdir="parts"/><asset><mesh name="m" file="part.stl"/></asset>
+    <worldbody><body><freejoint/><geom type="mesh" mesh="m"/></body></worldbody></mujoco>"""
+    (tmp_path / "one.mjcf").write_text(text)
+    scene, _ = sp.load_model(tmp_path / "one.mjcf")
+    np.testing.assert_allclose(scene.bodies[0].shapes.mass_properties().volume, 6.0, rtol=1e-6)
+
+
+def test_a_body_without_a_name_gets_one_that_no_other_has():
+    ball = '<freejoint/><geom size="0.1"/></body>'
+    text = f'<body pos="0 0 1">{ball}<body name="body1">{ball}'
+    scene, _ = sp.load_model(f"<mujoco><worldbody>{text}</worldbody></mujoco>")
+    assert [body.name for body in scene.bodies] == ["body1_", "body1"]
+
+
 def test_urdf_fixed_to_the_world():
     link = '<link name="{}"><collision><geometry><sphere radius="1"/></geometry></collision></link>'
     weld = '<joint name="w" type="fixed"><parent link="world"/><child link="base"/></joint>'
@@ -600,6 +617,14 @@ def test_what_a_body_loses_is_named(tmp_path):
 def test_a_scale_that_is_not_positive_is_refused(scale):
     with pytest.raises(ValueError, match="scale"):
         sp.load_mesh(HERE / "meshes" / "wedge.obj", mass=3.0, scale=scale)
+
+
+def test_a_state_that_is_none_is_not_saved(tmp_path):
+    scene, state = sp.scenes.drop("box")
+    for name, value in (("velocity", np.nan), ("orientation", 2.0)):
+        changed = dataclasses.replace(state, **{name: value * getattr(state, name)})
+        with pytest.raises(ValueError, match="state"):
+            sp.save_model(scene, changed, tmp_path / "none.xml")
 
 
 def test_impossible_inertia_is_not_saved(tmp_path):

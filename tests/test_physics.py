@@ -102,6 +102,17 @@ def test_stick_and_slip_at_the_friction_angle(excess, slides):
         assert abs(speed) < 0.05 * abs(excess_speed)
 
 
+@pytest.mark.parametrize(("timestep", "rho"), [(0.02, 1e-3), (0.02, 1e-6), (0.005, 1e-5)])
+def test_a_sticking_box_creeps_as_relaxed_friction_says(timestep, rho):
+    mu, angle = 0.4, 0.2
+    body = sp.Body("box", sp.Box(half_extents=(0.2, 0.2, 0.02)), mass=1.0)
+    scene = sp.Scene([body], [floor()], timestep, friction=mu, gravity=incline(angle))
+    state = scene.state(position=[[0.0, 0.0, 0.02]])
+    speed = float(rolled(scene, state, 50, relaxation=rho).state.velocity[-1, 0, 0])
+    tangent, pressed = np.tan(angle), G * np.cos(angle) * timestep
+    assert speed == pytest.approx(rho * tangent / ((mu**2 - tangent**2) * pressed), rel=0.02)
+
+
 def test_rolling_sphere_accelerates_at_five_sevenths():
     angle, h = 0.2, 0.01
     ball = sp.Body("sphere", sp.Sphere(radius=0.1), mass=1.0)

@@ -197,6 +197,21 @@ def test_identification_of_a_motion_in_closed_form():
     np.testing.assert_allclose(values, [mass, friction, half], rtol=1e-3)
 
 
+def test_identification_of_a_motion_that_is_half_a_turn_off():
+    """What cannot be explained leaves what can."""
+    start = sp.State(*map(jnp.asarray, ([[0.0, 0, 1]], [[1.0, 0, 0, 0]], [[0.0] * 3], [[0.0] * 3])))
+    fallen = start.position - 9.0 * 0.01**2 * np.array([[[0, 0, 1]], [[0, 0, 3]], [[0, 0, 6]]])
+    upside_down = np.tile([0.0, 1.0, 0.0, 0.0], (3, 1, 1))
+    observed = sp.State(fallen, jnp.asarray(upside_down), *2 * [jnp.zeros((3, 1, 3))])
+
+    def falling(p):
+        return sp.Scene([sp.Body("b", sp.Sphere(0.1), 1.0)], gravity=-p["gravity"] * jnp.eye(3)[2])
+
+    found = planning.identify(falling, {"gravity": 5.0}, start, observed)
+    assert found.parameters["gravity"] == pytest.approx(9.0, rel=1e-6)
+    assert found.residual == pytest.approx(2 / np.sqrt(6))  # of six numbers a step
+
+
 def test_bad_arguments_of_identification(grasp):
     scene, state = grasp
     observed = jax.tree.map(lambda v: v[None], state)

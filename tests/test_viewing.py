@@ -368,6 +368,12 @@ def test_without_viser_view_says_how_to_install_it(scene, trajectory, monkeypatc
         sp.view(scene, trajectory, block=False)
 
 
+@pytest.mark.parametrize("port", [-1, 70_000])
+def test_a_port_that_there_is_not(scene, trajectory, port):
+    with pytest.raises(ValueError, match="port"):
+        sp.view(scene, trajectory, port=port, block=False)
+
+
 @pytest.fixture(scope="module")
 def viewer(scene, trajectory):
     pytest.importorskip("viser", reason="the live window needs viser")

@@ -40,10 +40,11 @@ def compile_model(source: str | Path, keyframe: str | None) -> Compiled:
     try:
         if urdf.is_urdf(text):
             spec, extensions = urdf.read(text, folder or Path())
-        elif folder is None:
-            spec = mujoco.MjSpec.from_string(text)
-        else:
+        elif folder is not None and Path(source).suffix == ".xml":
             spec = mujoco.MjSpec.from_file(str(Path(source).resolve()))
+        else:  # MuJoCo reads no file that is called otherwise
+            spec = mujoco.MjSpec.from_string(text)
+            spec.modelfiledir = str((folder or Path()).resolve())
         model = spec.compile()
     except ValueError as error:
         raise ValueError(f"{name}: MuJoCo cannot compile it: {error}") from error

@@ -65,8 +65,9 @@ def hull(points: np.ndarray, max_vertices: int | None) -> Hull:
 
 def check_limit(max_hull_vertices: int | None) -> None:
     """Refuse a number of vertices that makes no solid."""
-    if max_hull_vertices is not None and max_hull_vertices < 4:
-        raise ValueError(f"max_hull_vertices: must be at least 4, got {max_hull_vertices}")
+    known = max_hull_vertices is None or isinstance(max_hull_vertices, (int, np.integer))
+    if not known or (max_hull_vertices is not None and max_hull_vertices < 4):
+        raise ValueError(f"max_hull_vertices: must be an int, at least 4, got {max_hull_vertices}")
 
 
 def pieces(

@@ -9,6 +9,7 @@ from typing import Any
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
+import jax
 import numpy as np
 from scipy.spatial.transform import Rotation
 
@@ -25,7 +26,7 @@ from silico_py.primitives import (
     Polytope,
     Sphere,
 )
-from silico_py.scene import Scene, State
+from silico_py.scene import Scene, State, check_state
 
 TRIANGLE_SLACK = 1e-9
 APPROXIMATED = "{0} has no counterpart in MuJoCo: a mesh inscribed in it"
@@ -70,9 +71,11 @@ def save_model(scene: Scene, state: State, path: str | Path) -> None:
 
 
 def _check(scene: Scene, state: State) -> None:
-    expected = (len(scene.bodies), 3)
-    if state.position.shape != expected:
-        raise ValueError(f"state: expected positions {expected}, got {state.position.shape}")
+    check_state(scene, state)
+    if not all(np.all(np.isfinite(v)) for v in jax.tree.leaves(state)):
+        raise ValueError("state: has NaN or infinite entries; give finite numbers")
+    if not all(body.name for body in scene.bodies):
+        raise ValueError("scene: MuJoCo has no name ''; rename that body")
     if "world" in {body.name for body in scene.bodies}:
         raise ValueError("scene: MuJoCo keeps the name 'world' for itself; rename that body")
 

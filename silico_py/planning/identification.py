@@ -12,10 +12,10 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 from scipy.optimize import least_squares
 
-from silico_py.options import SolverOptions
+from silico_py import rotation
+from silico_py.options import SolverOptions, check_relaxations
 from silico_py.scene import Scene, State
 from silico_py.simulate import rollout
-from silico_py.tangents import difference
 from silico_py.validation import vector
 
 RELAXATIONS = (1e-3, 1e-6)
@@ -27,7 +27,8 @@ class Identified(NamedTuple):
     Attributes:
         parameters: by name.
         deviations: standard deviations by name, from the residual at the solution.
-        residual: root mean square difference of the poses [m, rad].
+        residual: root mean square difference of the poses [m, rad]; turns count as twice the sine
+            of half their angle.
         evaluations: roll-outs, each with its derivative.
         success: whether the least-squares solver converged and every step did.
     """
@@ -67,11 +68,10 @@ def identify(
     """
     if not guess:
         raise ValueError("guess: needs at least one parameter")
-    bad = [name for name, value in guess.items() if not value > 0]
+    bad = [name for name, value in guess.items() if not 0 < value < np.inf]
     if bad:
         raise ValueError(f"guess: must be positive, {bad} is not")
-    if not relaxations:
-        raise ValueError("relaxations: needs at least one")
+    check_relaxations("relaxations", relaxations, start.position.dtype)
     names = tuple(guess)
     steps, n = observed.position.shape[:2]
     controls = np.zeros((steps, n, 6)) if controls is None else controls
@@ -110,7 +110,9 @@ def _fits(
     def run(logarithms: Array, relaxation: Array) -> tuple[Array, tuple[Array, Array]]:
         scene = make_scene(dict(zip(names, jnp.exp(logarithms), strict=True)))
         found = rollout(scene, start, controls, SolverOptions(relaxation=relaxation))
-        change = difference(found.state, observed)[..., :6].ravel()
+        turn = rotation.conjugate(observed.orientation), found.state.orientation
+        offset = found.state.position - observed.position
+        change = jnp.concatenate([offset, rotation.chord(rotation.multiply(*turn))], -1).ravel()
         return change, (change, jnp.all(found.info.converged))
 
     @lru_cache(maxsize=1)  # the Jacobian is asked for where the residuals have just been

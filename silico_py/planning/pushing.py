@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 from scipy.optimize import OptimizeResult, least_squares
 
 from silico_py import rotation
-from silico_py.options import SolverOptions
+from silico_py.options import SolverOptions, check_relaxations
 from silico_py.scene import Scene, State
 from silico_py.simulate import Trajectory, rollout
 from silico_py.validation import number, quaternions, vector
@@ -110,10 +110,9 @@ def push_to(
     goal = Goal(vector("position", position, 3), quaternions("orientation", orientation), size)
     number("tolerance", tolerance, positive=True)
     number("limit", limit, positive=True)
-    if steps < 1 or not relaxations:
-        raise ValueError(f"steps, relaxations: needs at least one, got {steps}, {relaxations}")
-    for rho in relaxations:
-        number("relaxations", rho, positive=True)
+    if not isinstance(steps, (int, np.integer)) or steps < 1:
+        raise ValueError(f"steps: expected an int above 0, got {steps!r}")
+    check_relaxations("relaxations", relaxations, state.position.dtype)
     plan, evaluations = np.zeros((steps, len(directions))), 0
     for rho in relaxations:
         plan, count = _improved(scene, state, goal, plan, rho, actuation, limit, tolerance)
@@ -190,5 +189,4 @@ def _difference(state: State, goal: Goal, target: int) -> Float[Array, "6"]:
     """Offset, and the turn that is missing times the size."""
     offset = state.position[target] - goal.position
     turn = rotation.multiply(rotation.conjugate(goal.orientation), state.orientation[target])
-    # 2 v of a unit quaternion (w, v) is the turn for small ones; -q is the same turn as q.
-    return jnp.concatenate([offset, 2 * goal.size * jnp.where(turn[0] < 0, -1, 1) * turn[1:]])
+    return jnp.concatenate([offset, goal.size * rotation.chord(turn)])

@@ -18,6 +18,7 @@ from silico_py.viewing.replay import Replay
 REFRESH = 1 / 30  # [s]
 SPEEDS = {"0.1x": 0.1, "0.25x": 0.25, "0.5x": 0.5, "1x": 1.0, "2x": 2.0, "5x": 5.0}
 TOUCHING = "every touching pair"
+LAST_PORT = 65_535
 MARKS = 100  # failed steps marked on the slider; more would hide it
 
 
@@ -45,8 +46,11 @@ def view(
 
     Raises:
         ImportError: without viser.
-        ValueError: for what is no trajectory of one run of this scene, or has no finite pose.
+        ValueError: for what is no trajectory of one run of this scene, or has no finite pose, and
+            for a port that there is not.
     """
+    if not 0 <= port <= LAST_PORT:
+        raise ValueError(f"port: expected 0 to {LAST_PORT}, got {port}")
     viewer = Viewer(Replay.of(scene, trajectory), host, port)
     interactive = hasattr(sys, "ps1") or bool(sys.flags.interactive)
     if block or (block is None and not interactive):
