@@ -127,12 +127,12 @@ def pose_derivative(
 def start_contact(
     c: Contact, relaxation: float | Array, warm_start: bool | Array
 ) -> tuple[Contact, CellVariables]:
-    """At the current pose: the gap there, or `START_GAP`; friction pair at the identity."""
+    """At the current pose: the gap there, or `START_GAP`."""
     rho = jnp.asarray(relaxation, c.relaxation.dtype)
     first = jnp.where(warm_start, jnp.maximum(rho, WARM_RELAXATION), rho)
     found = solve_collision(current(c.a), current(c.b), c.length, first, COLLISION_ITERATIONS)
-    identity = friction.CONE.identity(found.alpha.dtype)
+    slip, load = friction.start(c.friction)
     gap = jnp.maximum(found.alpha - 1, START_GAP)[None]
-    dual = jnp.concatenate([identity[:1], identity])
-    variables = CellVariables(c.sliding * identity[:1], dual, jnp.concatenate([gap, identity]))
+    dual = jnp.concatenate([jnp.ones_like(gap), load])
+    variables = CellVariables(c.sliding * slip[:1], dual, jnp.concatenate([gap, slip]))
     return c._replace(nested=Nested(rho, Warm(found.end, jnp.asarray(warm_start)))), variables

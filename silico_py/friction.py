@@ -15,6 +15,17 @@ CONE = ProductCone.second_order(4)
 LIMIT_FLOOR = 1e-2
 
 
+# Above this friction what a contact carries sideways is far from the identity.
+LARGE = 5.0
+
+
+def start(friction: Float[Array, ""]) -> tuple[Float[Array, "4"], Float[Array, "4"]]:
+    """Slack and dual to set out from, of product e: the identity, or of a load as large friction
+    lets pass."""
+    identity, load = CONE.identity(friction.dtype), jnp.maximum(1, friction / LARGE)
+    return identity / load, load * identity
+
+
 def first_row(rows: int) -> int:
     """Where friction begins among so many slack rows of a contact, of which it is the last part."""
     return rows - CONE.dim

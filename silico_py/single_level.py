@@ -84,7 +84,7 @@ def _touch(u: Unknowns, rows: CollisionRows, c: Contact) -> Touch:
 
 
 def start_contact(c: Contact) -> tuple[Contact, CellVariables]:
-    """Central start at the current pose: feasible slacks, friction pair at the identity."""
+    """Central start at the current pose: feasible slacks."""
     a, b = current(c.a), current(c.b)
     s = central_start(a, b)
     alpha, dtype = s.primal.alpha, s.primal.alpha.dtype
@@ -93,11 +93,11 @@ def start_contact(c: Contact) -> tuple[Contact, CellVariables]:
     distance = jnp.where(c.flies, jnp.maximum(1, alpha / DISTANT), 1)
     far = jnp.maximum(1, alpha / START_FAR)
     gamma = jnp.minimum(s.complementarity / far / (alpha - 1), START_GAMMA)
-    identity = friction.CONE.identity(dtype)
+    slip, load = friction.start(c.friction)
     point = jnp.zeros(3, dtype)
     c = c._replace(origin=s.primal.point, distance=distance)
-    x = [point, alpha[None], s.primal.eps_a, s.primal.eps_b, c.sliding * identity[:1]]
-    dual = [s.dual_a, s.dual_b, gamma[None], identity]
-    slack = [s.slack_a / distance, s.slack_b / distance, (alpha - 1)[None], identity]
+    x = [point, alpha[None], s.primal.eps_a, s.primal.eps_b, c.sliding * slip[:1]]
+    dual = [s.dual_a, s.dual_b, gamma[None], load]
+    slack = [s.slack_a / distance, s.slack_b / distance, (alpha - 1)[None], slip]
     variables = CellVariables(*(jnp.concatenate(parts) for parts in (x, dual, slack)))
     return c, variables
