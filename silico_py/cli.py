@@ -98,6 +98,10 @@ def run(
 
     For example: silico run peg_in_hole --frequency 10 --html peg.html
     """
+    with _complaints():
+        _writable(out)
+        if html is not None:
+            _writable(html.parent, html.name)
     how = {"relaxation": relaxation, "method": method, "max_contacts": max_contacts}
     done, console = _simulate(scene, frequency, steps, ignore, how)
     name = _label(scene)
@@ -148,7 +152,7 @@ def demo(out: Folder = Path("out"), frequency: float = 100.0) -> None:
     """The tour: a peg, a stack, two bundles."""
     _check_frequency(frequency)
     with _complaints():
-        out.mkdir(parents=True, exist_ok=True)
+        _writable(out)
     if tour.main(out, frequency):
         raise typer.Exit(1)
 
@@ -271,6 +275,15 @@ def _complaints() -> Iterator[None]:
         raise typer.BadParameter(str(error)) from error
 
 
+def _writable(folder: Path, file: str | None = None) -> None:
+    """Make a folder, and see in time whether it, or a file in it, can be written."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if not os.access(folder, os.W_OK):
+        raise PermissionError(f"{folder}: cannot be written")
+    if file is not None and (folder / file).is_dir():
+        raise IsADirectoryError(f"{folder / file}: is a folder")
+
+
 def _name(scene: str) -> str:
     """As `SCENES` spells it: words may be joined by dashes, too."""
     return scene.replace("-", "_")
@@ -297,7 +310,6 @@ def _save(name: str, done: tour.Run, folder: Path) -> Path:
     """States after each step, what the solver said, and the contacts."""
     state, info = done.trajectory
     path = folder / f"{name}.npz"
-    folder.mkdir(parents=True, exist_ok=True)
     np.savez_compressed(
         path,
         timestep=done.scene.timestep,

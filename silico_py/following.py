@@ -90,12 +90,12 @@ def _moves(change: Any) -> bool:
 
 def changed(place: Place, moving: Moving, change: Numbers) -> State:
     """How the next state changes with what is moving."""
-    push = implicit_push = partial(_implicitly_pushed, moving)
-    pull = partial(_adjoint, moving)
-    if not moving.by_scene:
-        push, pull = partial(_multiplied, moving), partial(_pullback, moving)
-    pushed = differentiated_as(implicit_push, push)
-    pulled = differentiated_as(partial(_implicitly_pulled, moving), _of_one(moving, push, pull))
+    forward, backward = (partial(f, moving) for f in (_implicitly_pushed, _implicitly_pulled))
+    push, pull = (
+        (forward, _adjoint) if moving.by_scene else (partial(_multiplied, moving), _pullback)
+    )
+    pushed = differentiated_as(forward, push)
+    pulled = differentiated_as(backward, _of_one(moving, push, partial(pull, moving)))
     return linear(pushed, pulled, place, change, place.following)
 
 

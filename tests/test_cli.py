@@ -44,6 +44,14 @@ def test_names_may_have_dashes(tmp_path):
     assert run("plan", "teapot").exit_code == 2
 
 
+def test_what_cannot_be_written_is_refused_before_the_simulation(tmp_path, monkeypatch):
+    monkeypatch.setattr(cli, "_simulate", pytest.fail)
+    (tmp_path / "file").touch()
+    for options in (["--out", tmp_path / "file"], ["--out", tmp_path, "--html", tmp_path]):
+        result = run("run", "drop:sphere", *options)
+        assert result.exit_code == 2, result.output
+
+
 def test_run_with_fewer_contacts_than_act_says_so(tmp_path):
     result = run("run", "stack", "--steps", 1, "--max-contacts", 1, "--out", tmp_path)
     assert result.exit_code == 1
