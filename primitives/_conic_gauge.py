@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from silico_py.primitives._base import Scalar, Vector3
 from silico_py.solver.cones import ORTHANT, ProductCone
 
-ITERATIONS = 25
+ITERATIONS = 40
 
 
 def conic_gauge(shape: Any, x: Vector3) -> Scalar:

@@ -499,6 +499,15 @@ def test_mass_properties_far_from_the_origin_of_the_frame(kind):
     np.testing.assert_allclose(far.inertia, near.inertia, atol=1e-8 * np.abs(near.inertia).max())
 
 
+def test_the_gauge_of_a_padded_hull_is_one_on_its_surface():
+    rng = np.random.default_rng(4)
+    points, directions = rng.normal(size=(20, 3)) * [0.1, 0.2, 0.05], rng.normal(size=(50, 3))
+    shape = PaddedPolytope(core=Polytope.from_vertices(points), radius=0.03)
+    surface = jax.vmap(shape.support)(jnp.asarray(directions))
+    gauges = jax.jit(jax.vmap(shape.gauge), compiler_options=FAST_COMPILE)(surface)
+    np.testing.assert_allclose(gauges, 1, atol=1e-9)
+
+
 def test_bodies_of_shapes_in_single_precision():
     points = CLOUD.astype(np.float32)
     turn = np.array([0.8, 0.6, 0, 0], np.float32)
