@@ -96,6 +96,10 @@ class Scene:
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
+        # It is the precision of states.
+        own, other = self.timestep.dtype, self.gravity.dtype
+        if jnp.promote_types(own, other) != own:
+            raise ValueError(f"timestep: is {own}, gravity {other}; give both one precision")
         # Pairs are known only now.
         object.__setattr__(self, "friction", self._coefficients(friction))
 

@@ -86,9 +86,10 @@ CASES = {
         "state",
         lambda: sp.rollout(scene(), jax.tree.map(jnp.float32, scene().state()), 2, LOOSE),
     ),
-    "single scene, double gravity": (
-        "gravity",
-        lambda: single_but_for_gravity(scene()),
+    "single time step": ("timestep", lambda: scene(timestep=np.float32(0.01))),
+    "single scene, double friction": (
+        "scene.friction",
+        lambda: single_but_for_friction(scene()),
     ),
     "NaN control": ("control", lambda: step(control=np.full((1, 6), np.nan))),
     "control shape": ("control", lambda: step(control=np.zeros(6))),
@@ -157,9 +158,9 @@ def push(**options):
     return planning.push_to(scene(), start, "box", "box", (0.0, 0.0, 0.0), **options)
 
 
-def single_but_for_gravity(double):
+def single_but_for_friction(double):
     changed, state = jax.tree.map(jnp.float32, (double, double.state()))
-    changed = dataclasses.replace(changed, gravity=np.array([0, 0, -9.8]))
+    changed = dataclasses.replace(changed, friction=np.array(0.3))
     return sp.step(changed, state, options=LOOSE)
 
 
