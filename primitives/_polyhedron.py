@@ -151,10 +151,10 @@ def planes_of_vertices(
     """
     if len(known) < 4:
         raise ValueError(f"v: need at least 4 points, got {len(known)}")
-    spread = np.linalg.svd(known - known.mean(axis=0), compute_uv=False)
+    known = known - known.mean(axis=0)
+    spread = np.linalg.svd(known, compute_uv=False)
     if spread[2] <= 10 * tolerance * spread[0]:
         raise ValueError("v: the points lie in one plane; give a solid")
-    known = known - known.mean(axis=0)
     hull = ConvexHull(known)
     size = np.max(np.linalg.norm(known, axis=1))
     equations = hull.equations / np.array([1.0, 1.0, 1.0, size])

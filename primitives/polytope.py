@@ -190,5 +190,6 @@ class Polytope(ConvexShape):
 
 
 def _solid(points: Float[Array, "n 3"], triangles: np.ndarray) -> MassProperties:
+    """Of a closed mesh of these corners."""
     middle = middle_of(points)
     return solid_moments(points - middle, triangles).mass_properties(middle)

@@ -43,7 +43,7 @@ from silico_py.solver import (
     solve,
 )
 from silico_py.solver.dense import outlined
-from silico_py.validation import is_whole, number, quaternions, vector
+from silico_py.validation import is_count, number, quaternions, vector
 
 DEFAULT_RELAXATION = {"float32": 1e-5, "float64": 1e-11}
 POLISH = 3  # Newton steps, at most, from the tolerance to rounding
@@ -240,7 +240,7 @@ def collide(
     a, b = _place("pose_a", shape_a, pose_a), _place("pose_b", shape_b, pose_b)
     if relaxation is None:
         relaxation = DEFAULT_RELAXATION[jnp.result_type(a.center, b.center).name]
-    if not is_whole(max_iterations) or max_iterations < 1:
+    if not is_count(max_iterations) or max_iterations < 1:
         raise ValueError(f"max_iterations: must be an int, at least 1, got {max_iterations!r}")
     return _collide(a, b, number("relaxation", relaxation, positive=True), max_iterations)
 

@@ -14,7 +14,7 @@ from silico_py.broad_phase import Limits
 from silico_py.contact import Formulation
 from silico_py.contact_jacobian import SINGLE_LEVEL
 from silico_py.primitives import pytree_dataclass, static
-from silico_py.validation import flag, is_whole
+from silico_py.validation import flag, is_count
 
 METHODS = ("single-level", "bilevel")
 RELAXATIONS = ("relaxation", "gradient_relaxation", "collision_relaxation")
@@ -74,13 +74,13 @@ class SolverOptions:
                 raise ValueError(f"{name}: must be a positive number, got {value!r}")
         for name, least in (("max_iterations", 1), ("polish", 0)):
             value = getattr(self, name)
-            if not (_traced(value) or (is_whole(value) and value >= least)):
+            if not (_traced(value) or (_is_whole(value) and value >= least)):
                 raise ValueError(f"{name}: must be an int, at least {least}, got {value!r}")
         flag("warm_start", self.warm_start)
         if not _traced(self.collision_warm_start):
             flag("collision_warm_start", self.collision_warm_start)
         limits = self.contact_limits
-        known = all(most is None or (_is_count(most) and most > 0) for most in limits)
+        known = all(most is None or (is_count(most) and most > 0) for most in limits)
         if not known or len(limits) != 2:
             raise ValueError(f"max_contacts: expected one or two ints above 0, got {limits}")
         if self.method not in METHODS:
@@ -120,8 +120,10 @@ def _is_positive(value: object) -> bool:
     return array.ndim == 0 and array.dtype.kind in "iuf" and 0 < float(array) < np.inf
 
 
-def _is_count(value: object) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+def _is_whole(value: object) -> bool:
+    """Whether it is one integer."""
+    array = np.asarray(value)
+    return array.ndim == 0 and array.dtype.kind in "iu"
 
 
 def or_default(options: SolverOptions | None) -> SolverOptions:

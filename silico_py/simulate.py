@@ -15,7 +15,7 @@ from silico_py.differentiable import advance
 from silico_py.one_step import Info
 from silico_py.options import SolverOptions, or_default
 from silico_py.scene import Scene, State, check_state
-from silico_py.validation import is_whole, vector
+from silico_py.validation import is_count, vector
 from silico_py.warm_start import Remembered, nothing
 
 
@@ -125,7 +125,7 @@ def rollout(
     """
     options, n = checked(options, scene, state), len(scene.bodies)
     if np.ndim(controls) == 0:
-        if not is_whole(controls) or controls < 0:
+        if not is_count(controls) or controls < 0:
             raise ValueError(
                 f"controls: expected a number of steps, or an array (steps, n, 6), got {controls!r}"
             )

@@ -38,10 +38,9 @@ def number(name: str, value: Any, positive: bool = False) -> Array:
     return array
 
 
-def is_whole(value: object) -> bool:
-    """Whether it is one integer."""
-    array = np.asarray(value)
-    return array.ndim == 0 and array.dtype.kind in "iu"
+def is_count(value: object) -> bool:
+    """Whether it is an integer that is known, and no array."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def flag(name: str, value: object) -> bool:

@@ -77,10 +77,13 @@ def geom_pose(data: Any, geom: int) -> Pose:
 
 def body_name(model: Any, body: int) -> str:
     """The body's name, or its number, with as many underscores as make it another."""
-    written, name = model.body(body).name, f"body{body}"
+    written = model.body(body).name
+    if written:
+        return str(written)
+    name = f"body{body}"
     while mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_BODY, name) >= 0:
         name += "_"
-    return written or name
+    return name
 
 
 def geom_label(model: Any, geom: int) -> str:

@@ -20,7 +20,7 @@ from silico_py import rotation
 from silico_py.options import SolverOptions, check_relaxations
 from silico_py.scene import Scene, State
 from silico_py.simulate import Trajectory, rollout
-from silico_py.validation import number, quaternions, vector
+from silico_py.validation import is_count, number, quaternions, vector
 
 RELAXATIONS = (1e-2, 1e-3, 1e-4, 1e-6)
 TRIALS = 60  # of controls at each relaxation
@@ -110,7 +110,7 @@ def push_to(
     goal = Goal(vector("position", position, 3), quaternions("orientation", orientation), size)
     number("tolerance", tolerance, positive=True)
     number("limit", limit, positive=True)
-    if not isinstance(steps, (int, np.integer)) or steps < 1:
+    if not is_count(steps) or steps < 1:
         raise ValueError(f"steps: expected an int above 0, got {steps!r}")
     check_relaxations("relaxations", relaxations, state.position.dtype)
     plan, evaluations = np.zeros((steps, len(directions))), 0
