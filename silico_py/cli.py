@@ -175,6 +175,7 @@ def study(
         os.environ.setdefault("SILICO_PY_ONE_KERNEL", "0")
     others = OTHERS if other == ["all"] else other or ()
     with _complaints():
+        _writable(out)
         run_study(out, quick, others, runs)
 
 
@@ -195,6 +196,7 @@ def plan(
 
     jax.config.update("jax_enable_x64", True)
     with _complaints():
+        _writable(out)
         reached = plan_ready_scene(out, goal, seed)
     if not reached:
         raise typer.Exit(1)

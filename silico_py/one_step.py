@@ -102,7 +102,7 @@ def begin(
     options: SolverOptions,
 ) -> Begun:
     """The step from here, at this relaxation."""
-    check_precision(scene, state.position.dtype)
+    check_precision(scene)
     prepare = partial(_begun, options.formulation, options.contact_limits)
     return part(options, prepare)(scene, state, control, relaxation, guess)
 

@@ -96,12 +96,9 @@ class Scene:
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
-        # It is the precision of states.
-        own, other = self.timestep.dtype, self.gravity.dtype
-        if jnp.promote_types(own, other) != own:
-            raise ValueError(f"timestep: is {own}, gravity {other}; give both one precision")
         # Pairs are known only now.
         object.__setattr__(self, "friction", self._coefficients(friction))
+        check_precision(self)
 
     def _coefficients(self, friction: ArrayLike) -> Array:
         many = isinstance(friction, (list, tuple)) or np.ndim(friction) > 0
@@ -173,16 +170,17 @@ def check_state(scene: Scene, state: State) -> None:
         check_unit("state: orientation", np.asarray(state.orientation))
 
 
-def check_precision(scene: Scene, dtype: jnp.dtype) -> None:
-    """Refuse a scene with numbers of more precision than those of a state.
+def check_precision(scene: Scene) -> None:
+    """Refuse a scene with numbers of more precision than its time step, which is that of states.
 
     Raises:
         ValueError: for one that has some.
     """
+    dtype = scene.timestep.dtype
     for path, leaf in jax.tree.leaves_with_path(scene):
         own, name = jnp.result_type(leaf), jax.tree_util.keystr(path)
         if jnp.promote_types(own, dtype) != dtype:
-            raise ValueError(f"scene{name}: is {own}, the state {dtype}; give both one precision")
+            raise ValueError(f"scene{name}: is {own}, timestep {dtype}; give both one precision")
 
 
 @dataclasses.dataclass(frozen=True)
