@@ -32,6 +32,7 @@ from silico_py.solver import (
     node_sensitivity,
     one_by_one,
     separate_rows,
+    undivided,
 )
 from silico_py.solver.dense import matmul
 from silico_py.solver.lanes import replaced
@@ -194,7 +195,8 @@ def _weighed(moving: Moving, place: Place, weights: State, rows: tuple) -> Numbe
         found = separate_rows(begun.problem, place.point)
         return _dot(weights, following) - _dot(rows, jax.tree.map(lambda v: v[..., None], found))
 
-    return jax.grad(total)(moving.numbers(place))
+    with undivided():
+        return jax.grad(total)(moving.numbers(place))
 
 
 def _dot(a: Any, b: Any) -> Float[Array, ""]:

@@ -66,9 +66,9 @@ _in_parts: ContextVar[bool] = ContextVar("in_parts", default=False)
 
 
 @contextmanager
-def switched_on(flag: ContextVar[bool]) -> Iterator[None]:
-    """The flag is on for what is traced inside."""
-    token = flag.set(True)
+def switched(flag: ContextVar[bool], on: bool = True) -> Iterator[None]:
+    """The flag is on, or off, for what is traced inside."""
+    token = flag.set(on)
     try:
         yield
     finally:
@@ -77,7 +77,13 @@ def switched_on(flag: ContextVar[bool]) -> Iterator[None]:
 
 def loops_only() -> AbstractContextManager[None]:
     """Trace what is inside without calls to libraries."""
-    return switched_on(_in_kernel)
+    return switched(_in_kernel)
+
+
+def undivided() -> AbstractContextManager[None]:
+    """Trace what is inside without kernels of its parts: for what is differentiated there, which
+    kernels cannot be."""
+    return switched(_in_parts, on=False)
 
 
 def in_kernel() -> bool:
@@ -123,7 +129,8 @@ def fused(function: Callable, at_once: Callable | None = None) -> Callable:
 def compact(function: Callable) -> Callable:
     """`function`, a part of what is too large for one kernel.
 
-    It becomes one where `one_by_one` evaluates what it is part of, which is never differentiated.
+    It becomes one where `one_by_one` evaluates what it is part of, which is never differentiated
+    unless that is `undivided`.
     What is no jax array among its arguments and results is handed on as it is.
     """
 
@@ -145,7 +152,7 @@ def one_by_one(function: Callable, at_once: Callable | None = None) -> Callable:
     @custom_vmap
     @jax.jit  # constants that `custom_vmap` sees must not become batched
     def call(*args: Any) -> Any:
-        with switched_on(_in_parts):
+        with switched(_in_parts):
             return function(*args)
 
     @call.def_vmap

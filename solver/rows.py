@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Float
 
-from silico_py.solver.fusion import switched_on
+from silico_py.solver.fusion import switched
 
 MANY = 24  # rows
 
@@ -38,7 +38,7 @@ def each(function: Callable, axes: Any = 0) -> Callable:
         batched = [arg for arg, axis in zip(args, own, strict=True) if axis == 0]
         rows = max((len(v) for v in jax.tree.leaves(batched)), default=1)
         if rows != 1:
-            with switched_on(_are_many) if rows >= MANY else nullcontext():
+            with switched(_are_many) if rows >= MANY else nullcontext():
                 return jax.vmap(function, in_axes=axes)(*args)
         first = (
             arg if axis is None else jax.tree.map(lambda v: jax.lax.squeeze(v, (0,)), arg)

@@ -1,6 +1,7 @@
 """The bilevel method, and the study that compares it."""
 
 import csv
+import dataclasses
 import json
 from concurrent.futures import Future
 
@@ -38,14 +39,16 @@ def ellipsoids():
     return scene, sp.State(*map(jnp.asarray, (position, turn, velocity, spin)))
 
 
+SETTINGS = sp.SolverOptions(relaxation=RHO, collision_relaxation=RHO, method="bilevel")
+
+
 @pytest.fixture(scope="module")
 def bilevel(ellipsoids):
     """`(states, changes, directions)`: step after the change, info, derivative along it."""
     scene, _ = ellipsoids
-    options = sp.SolverOptions(relaxation=RHO, collision_relaxation=RHO, method="bilevel")
 
     def run(state, change, direction):
-        step = lambda c: sp.step(scene, perturb(state, c), options=options)  # noqa: E731
+        step = lambda c: sp.step(scene, perturb(state, c), options=SETTINGS)  # noqa: E731
         following, slope, info = jax.jvp(step, (change,), (direction,), has_aux=True)
         return following, info, slope
 
@@ -76,6 +79,21 @@ def test_the_bilevel_step_is_differentiable(ellipsoids, bilevel, k):
         found = getattr(slopes, name)
         expected = (getattr(ahead, name) - getattr(behind, name)) / (2 * SPACING)
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+
+
+def test_the_bilevel_gradient_by_the_scene_agrees_with_differences(ellipsoids):
+    scene, states = ellipsoids
+    state = jax.tree.map(lambda v: v[2], states)
+    spin = lambda s: sp.step(s, state, options=SETTINGS)[0].angular_velocity[0].sum()  # noqa: E731
+    slope, run = jax.jit(jax.grad(spin))(scene), jax.jit(spin)
+    for name in ("friction", "timestep"):
+        value = getattr(scene, name)
+        ahead, behind = (
+            run(dataclasses.replace(scene, **{name: value + s * SPACING})) for s in (1, -1)
+        )
+        expected = (ahead - behind) / (2 * SPACING)
+        assert abs(expected) > 1e-3
+        np.testing.assert_allclose(getattr(slope, name), expected, rtol=1e-5)
 
 
 def test_a_warm_start_changes_nothing_but_the_time():
