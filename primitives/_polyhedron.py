@@ -18,6 +18,8 @@ from scipy.spatial import ConvexHull, QhullError
 
 from silico_py.primitives._base import Vector3
 
+ROUNDINGS = 4.0  # of the largest coordinate, by which points are uncertain
+
 
 @dataclass(frozen=True)
 class Topology:
@@ -151,12 +153,17 @@ def planes_of_vertices(
     """
     if len(known) < 4:
         raise ValueError(f"v: need at least 4 points, got {len(known)}")
+    rounding = ROUNDINGS * float(jnp.finfo(points.dtype).eps) * np.max(np.abs(known))
     known = known - known.mean(axis=0)
-    spread = np.linalg.svd(known, compute_uv=False)
-    if spread[2] <= 10 * tolerance * spread[0]:
-        raise ValueError("v: the points lie in one plane; give a solid")
-    hull = ConvexHull(known)
     size = np.max(np.linalg.norm(known, axis=1))
+    spread = np.linalg.svd(known, compute_uv=False)
+    if spread[2] <= 10 * max(tolerance * spread[0], rounding):
+        raise ValueError(
+            "v: the points lie in one plane, or too close together for their distance from the "
+            "origin; give a solid"
+        )
+    tolerance = max(tolerance, rounding / size)
+    hull = ConvexHull(known)
     equations = hull.equations / np.array([1.0, 1.0, 1.0, size])
     chosen: list[tuple[np.ndarray, float, np.ndarray]] = []
     for equation, corner in zip(equations, hull.simplices, strict=True):

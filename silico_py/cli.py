@@ -10,6 +10,7 @@ import gc
 import os
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -173,7 +174,7 @@ def study(
     jax.config.update("jax_enable_x64", True)
     if quick:  # which compiles more than it runs
         os.environ.setdefault("SILICO_PY_ONE_KERNEL", "0")
-    others = OTHERS if other == ["all"] else other or ()
+    others = OTHERS if "all" in (other or ()) else other or ()
     with _complaints():
         _writable(out)
         run_study(out, quick, others, runs)
@@ -270,16 +271,22 @@ def _made(
 
 @contextmanager
 def _complaints() -> Iterator[None]:
-    """What the library refuses, as a message about the arguments."""
+    """What the library refuses, as a message about the arguments; its warnings without the place in
+    the program."""
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_, **__: typer.echo(f"{message}", err=True)
+            yield
     except (ValueError, OSError, ImportError) as error:
         raise typer.BadParameter(str(error)) from error
 
 
 def _writable(folder: Path, file: str | None = None) -> None:
     """Make a folder, and see in time whether it, or a file in it, can be written."""
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise NotADirectoryError(f"{folder}: is no folder, and cannot be made one") from error
     if not os.access(folder, os.W_OK):
         raise PermissionError(f"{folder}: cannot be written")
     if file is not None and (folder / file).is_dir():

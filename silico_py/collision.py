@@ -43,7 +43,7 @@ from silico_py.solver import (
     solve,
 )
 from silico_py.solver.dense import outlined
-from silico_py.validation import is_count, number, quaternions, vector
+from silico_py.validation import count, number, quaternions, vector
 
 DEFAULT_RELAXATION = {"float32": 1e-5, "float64": 1e-11}
 POLISH = 3  # Newton steps, at most, from the tolerance to rounding
@@ -240,8 +240,7 @@ def collide(
     a, b = _place("pose_a", shape_a, pose_a), _place("pose_b", shape_b, pose_b)
     if relaxation is None:
         relaxation = DEFAULT_RELAXATION[jnp.result_type(a.center, b.center).name]
-    if not is_count(max_iterations) or max_iterations < 1:
-        raise ValueError(f"max_iterations: must be an int, at least 1, got {max_iterations!r}")
+    count("max_iterations", max_iterations)
     return _collide(a, b, number("relaxation", relaxation, positive=True), max_iterations)
 
 
@@ -253,6 +252,8 @@ def _collide(a: Piece, b: Piece, relaxation: Array, max_iterations: int) -> Coll
 
 
 def _place(name: str, shape: ConvexShape, pose: tuple[Any, Any]) -> Piece:
+    if not (isinstance(pose, (tuple, list)) and len(pose) == 2):
+        raise ValueError(f"{name}: expected (position, orientation), got {pose!r}")
     position = vector(f"{name} position", pose[0], 3)
     orientation = quaternions(f"{name} orientation", pose[1])
     return Piece(shape, SlackMap.of(shape), position, rotation.matrix(orientation))

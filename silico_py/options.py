@@ -137,8 +137,8 @@ def or_default(options: SolverOptions | None) -> SolverOptions:
 
 def check_relaxations(name: str, values: Sequence[float], dtype: jnp.dtype) -> None:
     """Refuse none at all, and one that `SolverOptions` or a precision refuses."""
-    if not values:
-        raise ValueError(f"{name}: needs at least one relaxation")
+    if isinstance(values, str) or not isinstance(values, Sequence) or not values:
+        raise ValueError(f"{name}: expected one relaxation or more in a sequence, got {values!r}")
     for value in values:
         try:
             SolverOptions(relaxation=value).check_precision(dtype)

@@ -147,6 +147,8 @@ def check_state(scene: Scene, state: State) -> None:
         ValueError: for fields of the wrong shape, type or precision, or quaternions that are not
             unit ones.
     """
+    if not isinstance(scene, Scene):
+        raise ValueError(f"scene: expected a Scene, got {type(scene).__name__}")
     if not isinstance(state, State):
         raise ValueError(f"state: expected a State, got {type(state).__name__}")
     n = len(scene.bodies)
@@ -211,7 +213,8 @@ def _exclusions(
     """Two names, or a name and a piece of the environment, whose entries have `counts` pieces."""
     pieces = [range(*ends) for ends in pairwise(accumulate(counts, initial=0))]
     for pair in pairs:
-        match sorted(pair, key=lambda end: not isinstance(end, str)):  # names first
+        ends = pair if isinstance(pair, Iterable) else ()
+        match sorted(ends, key=lambda end: not isinstance(end, str)):  # names first
             case [str(first), str(second)] if first != second and {first, second} <= names:
                 yield frozenset((first, second))
             case [str(body), int() | np.integer() as k] if body in names and 0 <= k < len(pieces):

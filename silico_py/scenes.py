@@ -25,7 +25,9 @@ from silico_py.primitives import (
     Shape,
     Sphere,
 )
+from silico_py.primitives._base import concrete
 from silico_py.scene import Scene, State
+from silico_py.validation import count, number
 
 UP = (0.0, 0.0, 1.0)
 UPRIGHT = (1.0, 0.0, 0.0, 0.0)
@@ -91,7 +93,7 @@ def drop(primitive: str = "box", timestep: float = 0.01, friction: float = 0.2) 
     Raises:
         ValueError: for an unknown primitive.
     """
-    if primitive not in SHAPES:
+    if not isinstance(primitive, str) or primitive not in SHAPES:
         raise ValueError(f"primitive: expected one of {sorted(SHAPES)}, got {primitive!r}")
     body = Body(primitive, SHAPES[primitive](), mass=1.0)
     scene = Scene([body], [floor()], timestep=timestep, friction=friction)
@@ -115,9 +117,12 @@ def stack(
         timestep: [s].
         friction: Coulomb coefficient.
         offset: of every second cube along x [m].
+
+    Raises:
+        ValueError: for an n that is no count.
     """
-    if n < 1:
-        raise ValueError(f"n: must be at least 1, got {n}")
+    count("n", n)
+    number("offset", offset)
     cube = Box(half_extents=(0.25, 0.25, 0.25))
     bodies = [Body(f"block{i}", cube, mass=1.0) for i in range(n)]
     apart = [(f"block{i}", f"block{j}") for i in range(n) for j in range(i + 2, n)]
@@ -148,8 +153,15 @@ def peg_in_hole(
         friction: Coulomb coefficient.
         clearance: between peg and wall, a side [m].
         angle: of the start, about y [rad].
+
+    Raises:
+        ValueError: for a clearance that leaves no peg.
     """
     half, depth, thick = 0.25, 0.5, 0.25
+    number("angle", angle)
+    known = concrete(number("clearance", clearance))
+    if known is not None and not known < half:
+        raise ValueError(f"clearance: must be below {half}, half of the hole, got {clearance}")
     peg = Body("peg", Box(half_extents=(half - clearance, half - clearance, 0.5)), mass=1.0)
     across = Box(half_extents=(thick, half + 2 * thick, depth / 2))
     along = Box(half_extents=(half, thick, depth / 2))
@@ -197,9 +209,11 @@ def heap(n: int = 16, timestep: float = 0.01, friction: float = 0.4) -> SceneAnd
         n: number of bodies.
         timestep: [s].
         friction: Coulomb coefficient.
+
+    Raises:
+        ValueError: for an n that is no count.
     """
-    if n < 1:
-        raise ValueError(f"n: must be at least 1, got {n}")
+    count("n", n)
     shapes = [shape for make in SHAPES.values() if isinstance(shape := make(), ConvexShape)]
     bodies = [Body(f"body{k}", shapes[k % len(shapes)], mass=1.0) for k in range(n)]
     walls = [HalfSpace(normal, -1.1) for normal in ((1, 0, 0), (-1, 0, 0), (0, 1, 0), (0, -1, 0))]
@@ -219,6 +233,7 @@ def planar_push(timestep: float = 0.01, friction: float = 0.4, gap: float = 0.01
         friction: Coulomb coefficient.
         gap: between ball and box at the start [m].
     """
+    number("gap", gap)
     box = Body("box", Box(half_extents=(0.25, 0.25, 0.25)), mass=1.0)
     pusher = Body("pusher", Sphere(radius=0.1), mass=1.0)
     scene = Scene([box, pusher], [floor()], timestep=timestep, friction=friction)

@@ -21,7 +21,7 @@ def vector(name: str, value: Any, *shape: int) -> Array:
         if known is not None and known.dtype.kind in "SUb":
             raise TypeError("text and truth values are not read as numbers")
         array = jnp.asarray(value, dtype=jnp.result_type(float, getattr(value, "dtype", float)))
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"{name}: expected numbers of shape {shape}, got {value!r}") from error
     if array.shape != shape:
         raise ValueError(f"{name}: expected shape {shape}, got {array.shape}")
@@ -38,6 +38,13 @@ def number(name: str, value: Any, positive: bool = False) -> Array:
     return array
 
 
+def count(name: str, value: Any, least: int = 1) -> int:
+    """A known integer."""
+    if not is_count(value) or value < least:
+        raise ValueError(f"{name}: must be an int, at least {least}, got {value!r}")
+    return int(value)
+
+
 def is_count(value: object) -> bool:
     """Whether it is an integer that is known, and no array."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
@@ -45,10 +52,10 @@ def is_count(value: object) -> bool:
 
 def flag(name: str, value: object) -> bool:
     """True or False."""
-    array = np.asarray(value)
-    if array.ndim or array.dtype.kind != "b":
+    scalar = isinstance(value, (np.ndarray, jax.Array)) and value.ndim == 0 and value.dtype == bool
+    if not (scalar or isinstance(value, (bool, np.bool_))):
         raise ValueError(f"{name}: must be True or False, got {value!r}")
-    return bool(array)
+    return bool(value)
 
 
 def not_negative(name: str, array: Array) -> Array:

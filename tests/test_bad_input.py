@@ -144,7 +144,24 @@ CASES = {
     "no relaxation of a planner": ("relaxations", lambda: push(relaxations=())),
     "half a step": ("steps", lambda: push(steps=2.5)),
     "no smoothing": ("smoothing", lambda: sp.linearize(scene(), scene().state(), smoothing=[])),
-    "planner": ("relaxation", lambda: planning.PlannerOptions(relaxation=-1.0)),
+    "pose that is none": ("pose_b: expected", lambda: sp.collide(box(), POSE, box(), None)),
+    "pose of three": ("pose_b: expected", lambda: sp.collide(box(), POSE, box(), (*POSE, 1))),
+    "half a block": ("n: must be an int", lambda: sp.scenes.stack(2.5)),
+    "no blocks": ("n: must be an int", lambda: sp.scenes.heap(0)),
+    "drop of two": ("primitive", lambda: sp.scenes.drop(["box"])),
+    "no peg": ("clearance", lambda: sp.scenes.peg_in_hole(clearance=1)),
+    "turned without end": ("angle", lambda: sp.scenes.peg_in_hole(angle=np.inf)),
+    "excluded numbers": ("exclude", lambda: scene(exclude=[1, 2])),
+    "huge mass": ("mass", lambda: body(mass=10**400)),
+    "ragged flag": ("warm_start", lambda: sp.SolverOptions(warm_start=[[1, 2], [3]])),
+    "no scene": ("scene", lambda: sp.step(None, scene().state())),
+    "no state of a push": ("state", lambda: push(start=None)),
+    "one relaxation of a planner": ("relaxations", lambda: push(relaxations=1e-3)),
+    "one direction twice": ("directions", lambda: push(directions=(0, 0))),
+    "planner's relaxation in words": ("relaxation", lambda: planner(relaxation="a")),
+    "half a batch": ("batch", lambda: planner(batch=2.5)),
+    "planner's margin": ("margin", lambda: planner(margin=(0.1, 0.1))),
+    "planner": ("relaxation", lambda: planner(relaxation=-1.0)),
     "unbounded": ("A", lambda: sp.Polytope(jnp.eye(3), jnp.ones(3))),
 }
 
@@ -153,8 +170,11 @@ def collide(other, **options):
     return sp.collide(box(), POSE, other, POSE, **options)
 
 
+planner = planning.PlannerOptions
+
+
 def push(**options):
-    start = scene().state()
+    start = options.pop("start", scene().state())
     return planning.push_to(scene(), start, "box", "box", (0.0, 0.0, 0.0), **options)
 
 

@@ -71,6 +71,7 @@ def test_run_with_fewer_contacts_than_act_says_so(tmp_path):
         (["export", "drop:sphere", "/dev/null/model.xml"], "/dev/null"),
         (["run", "drop:sphere", "--ignore", "motor"], "--ignore"),
         (["demo", "--out", "/dev/null/pictures"], "/dev/null"),
+        (["run", "drop:sphere", "--html", "/dev/null/page.html"], "/dev/null: is no folder"),
     ],
 )
 def test_bad_arguments_are_refused(arguments, message):

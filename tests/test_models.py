@@ -11,6 +11,7 @@ import jax
 import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
+from shapes import PYRAMID
 from stepping import rolled
 
 import silico_py as sp
@@ -212,6 +213,31 @@ def test_a_file_of_another_name_finds_its_meshes(tmp_path):
     np.testing.assert_allclose(scene.bodies[0].shapes.mass_properties().volume, 6.0, rtol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["one.xml", "one.mjcf", "ONE.XML"])
+def test_what_a_file_includes_lies_beside_it(name, tmp_path, monkeypatch):
+    """Not in the working directory, where a file of that name may be."""
+    body = "<body name='{}' pos='0 0 {}'><freejoint/><geom size='.1'/></body>"
+    for folder, names in (("model", "ab"), ("elsewhere", "cd")):
+        (tmp_path / folder / "sub").mkdir(parents=True)
+        inner, outer = (body.format(name, k) for k, name in enumerate(names))
+        outer = f"<mujocoinclude>{outer}<include file='inner.xml'/></mujocoinclude>"
+        (tmp_path / folder / "sub" / "outer.xml").write_text("\ufeff" + outer, encoding="utf-8")
+        text = f"<mujocoinclude>{inner}</mujocoinclude>"
+        (tmp_path / folder / "inner.xml").write_text(text)
+    text = "<mujoco><worldbody><include file='sub/outer.xml'/></worldbody></mujoco>"
+    (tmp_path / "model" / name).write_text(text)
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    scene, _ = sp.load_model(tmp_path / "model" / name)
+    assert {body.name for body in scene.bodies} == {"a", "b"}
+
+
+def test_a_missing_included_file_is_named(tmp_path):
+    text = "<mujoco><worldbody><include file='part.xml'/></worldbody></mujoco>"
+    (tmp_path / "one.mjcf").write_text(text)
+    with pytest.raises(FileNotFoundError, match=r"part\.xml: no such file"):
+        sp.load_model(tmp_path / "one.mjcf")
+
+
 def test_a_body_without_a_name_gets_one_that_no_other_has():
     ball = '<freejoint/><geom size="0.1"/></body>'
     text = f'<body pos="0 0 1">{ball}<body name="body1">{ball}'
@@ -378,6 +404,17 @@ def test_each_kind_is_refused_and_can_be_ignored(kind):
     assert [body.name for body in scene.bodies] == ["body"]
 
 
+def test_a_body_that_hangs_asleep_in_the_air_is_refused():
+    ball = '<body name="ball" pos="0 0 9" sleep="init"><freejoint/><geom size="1"/></body>'
+    text = (
+        f"""<mujoco><option><flag sleep="enable"/></option><worldbody>{ball}</worldbody></mujoco>"""
+    )
+    with pytest.raises(sp.UnsupportedModelError, match="'ball' .asleep"):
+        sp.load_model(text)
+    scene, _ = sp.load_model(text, ignore="sleep")
+    assert [body.name for body in scene.bodies] == ["ball"]
+
+
 def test_a_body_of_pictures_falls_through_the_floor_as_in_mujoco():
     scene, _ = sp.load_model(one_body('<freejoint/><geom size="1" contype="0" conaffinity="0"/>'))
     assert not scene.environment and not scene.pairs
@@ -416,6 +453,8 @@ BAD = {
     ),
     "world": (ValueError, "rename", lambda: save(named("world"))),
     "state": (ValueError, r"state: .*\(1, 3\)", lambda: save(named("a"), named("a", "b").state())),
+    "no source": (ValueError, "source: expected", lambda: sp.load_model(None)),
+    "kinds": (ValueError, "ignore: expected", lambda: sp.load_model("<mujoco/>", ignore=None)),
     "hull": (
         ValueError,
         "max_hull_vertices",
@@ -566,6 +605,20 @@ def test_round_trip(name, tmp_path):
             one = d @ (at + turn @ np.array(first.support(turn.T @ d)))
             other = d @ (moved + turned @ np.array(second.support(turned.T @ d)))
             np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+def test_a_polytope_far_from_its_frame_is_saved_as_it_is(tmp_path):
+    """MuJoCo keeps vertices in single precision, 1e-3 at 1e4."""
+    shape = sp.Polytope.from_vertices(PYRAMID + np.array([1e4, -2e4, 3e4]))
+    scene = sp.Scene([sp.Body("far", shape, mass=1.0)])
+    sp.save_model(scene, scene.state(), tmp_path / "scene.xml")
+    again, state = sp.load_model(tmp_path / "scene.xml")
+    ((found, turn, place),) = pieces_in_world(again, state)
+    corners = np.array(found.vertices) @ turn.T + place
+    np.testing.assert_allclose(np.ptp(corners, axis=0), np.ptp(PYRAMID, axis=0), atol=1e-7)
+    np.testing.assert_allclose(
+        corners.mean(axis=0), np.array(shape.vertices).mean(axis=0), atol=1e-6
+    )
 
 
 def test_round_trip_of_exclusions_from_the_environment(tmp_path):

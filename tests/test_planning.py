@@ -109,6 +109,10 @@ def test_offsets_turn_the_short_way():
     [
         ({"goal": (0.0, 0.0)}, "goal"),
         ({"tolerance": 0.0}, "tolerance"),
+        ({"tolerance": "a"}, "tolerance"),
+        ({"seed": -1}, "seed"),
+        ({"options": 3}, "options"),
+        ({"state": None}, "state"),
         ({"scene": sp.scenes.drop("box")[0]}, "scene"),
     ],
 )
@@ -217,5 +221,11 @@ def test_bad_arguments_of_identification(grasp):
     observed = jax.tree.map(lambda v: v[None], state)
     with pytest.raises(ValueError, match="guess"):
         planning.identify(lambda p: scene, {"mass": -1.0}, state, observed)
+    with pytest.raises(ValueError, match=r"guess.*mass"):
+        planning.identify(lambda p: scene, {"mass": "a"}, state, observed)
+    with pytest.raises(ValueError, match=r"observed: .*\(steps, n, 3\)"):
+        planning.identify(lambda p: scene, {"mass": 1.0}, state, state)
+    with pytest.raises(ValueError, match="start: expected a State"):
+        planning.identify(lambda p: scene, {"mass": 1.0}, None, observed)
     with pytest.raises(ValueError, match="controls"):
         planning.identify(lambda p: scene, {"mass": 1.0}, state, observed, np.zeros((3, 3, 6)))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.spatial.transform import Rotation
 from shapes import (
     BOUNDED,
     CLOSED_FORM,
@@ -482,6 +483,7 @@ def test_polytope_structure_is_kept_by_replace_inside_jit():
         jax.jit(lambda v: Polytope.from_vertices(v).b)(jnp.asarray(TETRAHEDRON))
 
 
+CUBE = np.stack(np.meshgrid(*3 * [[-0.5, 0.5]]), axis=-1).reshape(-1, 3)
 CLOUD = np.random.default_rng(0).uniform(-0.05, 0.05, (12, 3))
 
 
@@ -497,6 +499,19 @@ def test_mass_properties_far_from_the_origin_of_the_frame(kind):
     np.testing.assert_allclose(far.volume, near.volume, rtol=1e-8)
     np.testing.assert_allclose(far.center_of_mass - offset, near.center_of_mass, atol=1e-9)
     np.testing.assert_allclose(far.inertia, near.inertia, atol=1e-8 * np.abs(near.inertia).max())
+
+
+@pytest.mark.parametrize("distance", [1e4, 3e6, 1e8])
+def test_hulls_far_from_the_origin_of_the_frame(distance):
+    """Corners of a cube are rounded there, so that those of a face lie in no plane."""
+    turns = Rotation.random(10, random_state=0).as_matrix()
+    for turn in turns:
+        corners = CUBE @ turn.T + distance * np.array([1.0, -0.7, 0.4])
+        shape = Polytope.from_vertices(corners)
+        assert len(shape.b) == 6
+        gaps = np.linalg.norm(np.array(shape.vertices)[:, None] - corners, axis=-1)
+        assert gaps.min(axis=0).max() < 10 * np.finfo(float).eps * distance
+        assert gaps.min(axis=1).max() < 10 * np.finfo(float).eps * distance
 
 
 def test_the_gauge_of_a_padded_hull_is_one_on_its_surface():

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
+from xml.etree import ElementTree
 
 from silico_py.models import urdf
 from silico_py.models.errors import Element
@@ -32,7 +34,7 @@ def compile_model(source: str | Path, keyframe: str | None) -> Compiled:
     """Compile MJCF or URDF.
 
     Raises:
-        FileNotFoundError: for a model, or a mesh of a URDF, that is not there.
+        FileNotFoundError: for a model, what it includes, or a mesh of a URDF, that is not there.
         ValueError: for what MuJoCo refuses, with its message, or an unknown keyframe.
     """
     name, text, folder = _read(source)
@@ -43,7 +45,7 @@ def compile_model(source: str | Path, keyframe: str | None) -> Compiled:
         elif folder is not None and Path(source).suffix == ".xml":
             spec = mujoco.MjSpec.from_file(str(Path(source).resolve()))
         else:  # MuJoCo reads no file that is called otherwise
-            spec = mujoco.MjSpec.from_string(text)
+            spec = mujoco.MjSpec.from_string(text, include=_included(text, folder))
             spec.modelfiledir = str((folder or Path()).resolve())
         model = spec.compile()
     except ValueError as error:
@@ -60,12 +62,44 @@ def _read(source: str | Path) -> tuple[str, str, Path | None]:
     """Name, text, and folder (None for a string)."""
     if isinstance(source, str) and source.lstrip().startswith("<"):
         return "<string>", source, None
+    if not isinstance(source, (str, PathLike)):
+        kind = type(source).__name__
+        raise ValueError(f"source: expected a path or the text of a model, got {kind}")
     path = Path(source)
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such model file")
     if path.suffix == ".xacro":
         raise ValueError(f"{path}: a xacro file is a template; expand it to URDF with xacro first")
-    return str(path), path.read_text(encoding="utf-8", errors="replace"), path.parent
+    return str(path), _decoded(path.read_bytes()), path.parent
+
+
+def _included(text: str, folder: Path | None) -> dict[str, bytes]:
+    """The files that MJCF includes, and those that they do: paths are relative to `folder`, that of
+    the model (None for a string, whose files MuJoCo finds)."""
+    found: dict[str, bytes] = {}
+    texts = [] if folder is None else [text]
+    while texts:
+        for name in _includes(texts.pop()):
+            path = Path(folder or "", name)
+            if not path.is_file():
+                raise FileNotFoundError(f"{path}: no such file, but the model includes it")
+            if name not in found:
+                found[name] = path.read_bytes()
+                texts.append(_decoded(found[name]))
+    return found
+
+
+def _includes(text: str) -> list[str]:
+    """Addresses of the files that a text includes; what is broken MuJoCo tells."""
+    try:
+        root = ElementTree.fromstring(text.removeprefix("\ufeff"))
+    except ElementTree.ParseError:
+        return []
+    return [element.get("file", "") for element in root.iter("include")]
+
+
+def _decoded(content: bytes) -> str:
+    return content.decode("utf-8", errors="replace")
 
 
 def _keyframe(source: str, model: Any, wanted: str | None) -> int | None:

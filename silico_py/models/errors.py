@@ -17,6 +17,7 @@ REFUSED = {
     "plugin": "plugins",
     "mocap": "mocap bodies; ignored, they stand still",
     "gravcomp": "gravity compensation",
+    "sleep": "bodies that are asleep at the start",
     "option": "wind and fluid forces of <option>",
     "flag": "flags that switch contact off or override it",
     "hfield": "height fields; ignored, they are left out",
@@ -87,8 +88,10 @@ def checked_ignore(ignore: str | Iterable[str]) -> frozenset[str]:
     Raises:
         ValueError: for a word that is not a kind.
     """
-    asked = {ignore} if isinstance(ignore, str) else set(ignore)
     known = REFUSED.keys() | TOLERATED.keys()
+    if not isinstance(ignore, Iterable):
+        raise ValueError(f"ignore: expected 'all' or some of {sorted(known)}, got {ignore!r}")
+    asked = {ignore} if isinstance(ignore, str) else set(ignore)
     unknown = asked - known - {"all"}
     if unknown:
         raise ValueError(f"ignore: expected 'all' or some of {sorted(known)}, got {unknown}")

@@ -11,7 +11,7 @@ from scipy.spatial import ConvexHull, QhullError
 from silico_py.models.optional import coacd
 from silico_py.primitives import Polytope
 from silico_py.primitives._polyhedron import planes_of_vertices
-from silico_py.validation import is_count
+from silico_py.validation import count
 
 # Mesh files and MuJoCo keep vertices in single precision: flat faces are flat to about 1e-7.
 FLATNESS = 3e-7
@@ -68,8 +68,7 @@ def check_limit(max_hull_vertices: int | None) -> None:
     """Refuse a number of vertices that makes no solid."""
     if max_hull_vertices is None:
         return
-    if not is_count(max_hull_vertices) or max_hull_vertices < 4:
-        raise ValueError(f"max_hull_vertices: must be an int, at least 4, got {max_hull_vertices}")
+    count("max_hull_vertices", max_hull_vertices, 4)
 
 
 def pieces(

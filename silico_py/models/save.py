@@ -133,22 +133,29 @@ class _Writer:
     ) -> None:
         if isinstance(shape, HalfSpace):
             position, orientation = _plane(shape, position, orientation)
-        attributes = _primitive(shape) or {"type": "mesh", "mesh": self._mesh(shape)}
+        attributes = _primitive(shape)
+        if attributes is None:
+            name, middle = self._mesh(shape)
+            attributes = {"type": "mesh", "mesh": name}
+            position = np.asarray(position, float) + _rotation(orientation) @ middle
         element = SubElement(parent, "geom", attributes)
         element.set("pos", _numbers(position))
         element.set("quat", _numbers(orientation))
         if piece in self.friction:
             element.set("friction", _frictions(self.friction[piece]))
 
-    def _mesh(self, shape: ConvexShape) -> str:
+    def _mesh(self, shape: ConvexShape) -> tuple[str, np.ndarray]:
+        """Name of a mesh, and where its middle is: MuJoCo keeps vertices in single precision."""
         name = f"mesh{len(self.asset.findall('mesh'))}"
         if not isinstance(shape, Polytope):
             comment = f" {name}: {APPROXIMATED.format(type(shape).__name__)} "
             self.asset.append(ElementTree.Comment(comment))
         vertices, _ = shape.surface_mesh()
+        middle = (vertices.min(axis=0) + vertices.max(axis=0)) / 2
         # Bodies have explicit inertias; the shell's is the one that never fails on thin meshes.
-        SubElement(self.asset, "mesh", name=name, vertex=_numbers(vertices), inertia="shell")
-        return name
+        points = _numbers(vertices - middle)
+        SubElement(self.asset, "mesh", name=name, vertex=points, inertia="shell")
+        return name, middle
 
     def exclusions(self, pairs: Iterable[set[str]]) -> None:
         contact = SubElement(self.root, "contact")
@@ -189,11 +196,14 @@ def _primitive(shape: ConvexShape) -> dict[str, str] | None:
 
 def _plane(shape: HalfSpace, position: Any, orientation: Any) -> tuple[np.ndarray, np.ndarray]:
     """Pose of a plane whose normal is its z axis."""
-    placed = Rotation.from_quat(np.asarray(orientation, float), scalar_first=True)
-    normal = placed.as_matrix() @ np.asarray(shape.normal, float)
+    normal = _rotation(orientation) @ np.asarray(shape.normal, float)
     upright, _ = Rotation.align_vectors([normal], [[0.0, 0.0, 1.0]])
     point = np.asarray(position, float) + float(shape.offset) * normal
     return point, upright.as_quat(scalar_first=True)
+
+
+def _rotation(orientation: Any) -> np.ndarray:
+    return Rotation.from_quat(np.asarray(orientation, float), scalar_first=True).as_matrix()
 
 
 def _left_out(body: Body) -> list[str]:

@@ -37,6 +37,7 @@ def unsupported(compiled: Compiled, layout: Layout) -> list[Element]:
         *_joints(compiled),
         *_free_joints(compiled.model),
         *_bodies(compiled.model, layout),
+        *_asleep(compiled.model),
         *_options(compiled.model.opt),
         *_geoms(compiled),
         *compiled.extensions,
@@ -94,6 +95,15 @@ def _bodies(model: Any, layout: Layout) -> Iterator[Element]:
             yield Element("mocap", "body", name, "mocap")
         if model.body_gravcomp[body] and layout.of_body[body] != WORLD:
             yield Element("gravcomp", "body", name, f"gravcomp {model.body_gravcomp[body]:g}")
+
+
+def _asleep(model: Any) -> Iterator[Element]:
+    """Bodies that hang where they are until something touches them; MuJoCo has them since 3.3.5."""
+    policy = getattr(mujoco, "mjtSleepPolicy", None)
+    if policy is None or not model.opt.enableflags & mujoco.mjtEnableBit.mjENBL_SLEEP:
+        return
+    for tree in np.flatnonzero(model.tree_sleep_policy == int(policy.mjSLEEP_INIT)):
+        yield Element("sleep", "body", repr(body_name(model, model.tree_bodyadr[tree])), "asleep")
 
 
 def _options(option: Any) -> Iterator[Element]:

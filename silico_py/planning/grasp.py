@@ -14,6 +14,7 @@ from silico_py.planning.options import PlannerOptions
 from silico_py.planning.search import Search, compile_search, replay
 from silico_py.planning.task import Task
 from silico_py.scene import Scene, State
+from silico_py.validation import count, number
 
 
 class Plan(NamedTuple):
@@ -62,12 +63,14 @@ def plan_grasp(
         on_round: called after every round with the number of nodes and the distance left [m].
 
     Raises:
-        ValueError: for a scene the planner cannot read, a malformed goal, or a tolerance that
-            is not positive.
+        ValueError: for a scene the planner cannot read, a state that is not one of it, a malformed
+            goal, or values out of range.
     """
-    if not tolerance > 0:
-        raise ValueError(f"tolerance: must be positive, got {tolerance}")
-    options = options or PlannerOptions()
+    number("tolerance", tolerance, positive=True)
+    count("seed", seed, least=0)
+    options = PlannerOptions() if options is None else options
+    if not isinstance(options, PlannerOptions):
+        raise ValueError(f"options: expected PlannerOptions, got {type(options).__name__}")
     task = Task.of(scene, state, goal)
     state = jax.tree.map(np.asarray, state)
     compile_search(scene, state, task, options)

@@ -16,7 +16,7 @@ from silico_py import rotation
 from silico_py.options import SolverOptions, check_relaxations
 from silico_py.scene import Scene, State
 from silico_py.simulate import rollout
-from silico_py.validation import vector
+from silico_py.validation import number, vector
 
 RELAXATIONS = (1e-3, 1e-6)
 
@@ -63,14 +63,14 @@ def identify(
         relaxations: rho of the roll-outs, one after the other.
 
     Raises:
-        ValueError: for no parameters, a guess that is not positive, or controls that do not
-            fit the observation.
+        ValueError: for no parameters, a guess that is not positive, states that are not what they
+            should be, or controls that do not fit the observation.
     """
     if not guess:
         raise ValueError("guess: needs at least one parameter")
-    bad = [name for name, value in guess.items() if not 0 < value < np.inf]
-    if bad:
-        raise ValueError(f"guess: must be positive, {bad} is not")
+    for name, value in guess.items():
+        number(f"guess[{name!r}]", value, positive=True)
+    _check_states(start, observed)
     check_relaxations("relaxations", relaxations, start.position.dtype)
     names = tuple(guess)
     steps, n = observed.position.shape[:2]
@@ -90,6 +90,18 @@ def identify(
         logarithms, evaluations = fit.x, evaluations + fit.nfev
     converged = bool(at(fit.x.tobytes(), relaxations[-1]).converged)
     return _result(names, fit, evaluations, converged)
+
+
+def _check_states(start: State, observed: State) -> None:
+    for name, states, axes in (("start", start, 2), ("observed", observed, 3)):
+        if not isinstance(states, State):
+            raise ValueError(f"{name}: expected a State, got {type(states).__name__}")
+        if np.ndim(states.position) != axes:
+            shape = ("steps", "n", 3)[3 - axes :]
+            raise ValueError(
+                f"{name}: expected positions of shape ({', '.join(map(str, shape))}), got "
+                f"{np.shape(states.position)}"
+            )
 
 
 class _Fit(NamedTuple):

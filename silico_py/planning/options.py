@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from silico_py.validation import count, not_negative, number, vector
+
 
 @dataclass(frozen=True)
 class PlannerOptions:
@@ -45,13 +47,12 @@ class PlannerOptions:
 
     def __post_init__(self) -> None:
         for name in ("relaxation", "smoothing", "gamma", "damping", "stride"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name}: must be positive, got {getattr(self, name)}")
+            number(name, getattr(self, name), positive=True)
         for name in ("batch", "pool", "choices", "max_nodes", "max_rounds"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: must be at least 1, got {getattr(self, name)}")
+            count(name, getattr(self, name))
         for name in ("goal_bias", "regrasp"):
-            if not 0 <= getattr(self, name) <= 1:
+            if not 0 <= number(name, getattr(self, name)) <= 1:
                 raise ValueError(f"{name}: must lie in [0, 1], got {getattr(self, name)}")
+        not_negative("margin", vector("margin", self.margin, 3))
         if self.pool % self.batch:
             raise ValueError(f"pool: must be a multiple of batch {self.batch}, got {self.pool}")

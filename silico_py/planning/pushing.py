@@ -7,6 +7,7 @@ distance takes, and ends on the goal where that stalls a few millimetres off.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -18,9 +19,9 @@ from scipy.optimize import OptimizeResult, least_squares
 
 from silico_py import rotation
 from silico_py.options import SolverOptions, check_relaxations
-from silico_py.scene import Scene, State
+from silico_py.scene import Scene, State, check_state
 from silico_py.simulate import Trajectory, rollout
-from silico_py.validation import is_count, number, quaternions, vector
+from silico_py.validation import count, is_count, number, quaternions, vector
 
 RELAXATIONS = (1e-2, 1e-3, 1e-4, 1e-6)
 TRIALS = 60  # of controls at each relaxation
@@ -105,18 +106,18 @@ def push_to(
     Raises:
         ValueError: for names the scene does not have, a malformed goal, or values out of range.
     """
+    check_state(scene, state)
     actuation = _actuation(scene, target, pusher, directions)
     size = scene.bodies[actuation.target].shapes.characteristic_length
     goal = Goal(vector("position", position, 3), quaternions("orientation", orientation), size)
     number("tolerance", tolerance, positive=True)
     number("limit", limit, positive=True)
-    if not is_count(steps) or steps < 1:
-        raise ValueError(f"steps: expected an int above 0, got {steps!r}")
+    count("steps", steps)
     check_relaxations("relaxations", relaxations, state.position.dtype)
     plan, evaluations = np.zeros((steps, len(directions))), 0
     for rho in relaxations:
-        plan, count = _improved(scene, state, goal, plan, rho, actuation, limit, tolerance)
-        evaluations += count
+        plan, more = _improved(scene, state, goal, plan, rho, actuation, limit, tolerance)
+        evaluations += more
     end = _end(scene, state, plan, goal, relaxations[-1], actuation)
     controls, trajectory = jax.tree.map(np.asarray, (end.controls, end.trajectory))
     distance = float(np.linalg.norm(end.miss))
@@ -129,8 +130,10 @@ def _actuation(scene: Scene, target: str, pusher: str, directions: tuple[int, ..
     for argument, name in (("target", target), ("pusher", pusher)):
         if name not in names:
             raise ValueError(f"{argument}: expected one of {names}, got {name!r}")
-    if not directions or not set(directions) <= set(range(6)):
-        raise ValueError(f"directions: expected columns 0 to 5, got {directions}")
+    columns = directions if isinstance(directions, Sequence) else ()
+    known = all(is_count(k) and 0 <= k < 6 for k in columns)
+    if not columns or not known or len(set(columns)) < len(columns):
+        raise ValueError(f"directions: expected different columns 0 to 5, got {directions!r}")
     return Actuation(names.index(target), names.index(pusher), tuple(directions))
 
 

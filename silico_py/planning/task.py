@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from silico_py.planning import planar
 from silico_py.primitives import Sphere
-from silico_py.scene import Scene, State
+from silico_py.scene import Scene, State, check_state
 from silico_py.validation import vector
 
 
@@ -39,7 +39,7 @@ class Task(NamedTuple):
 
         Raises:
             ValueError: unless the scene has one free body and otherwise position-controlled
-                spheres, all quasi-dynamic, or for a malformed goal.
+                spheres, all quasi-dynamic, for a state that is not one of it, or a malformed goal.
         """
         held = [bool(body.stiffness[0] > 0) for body in scene.bodies]
         if held.count(False) != 1 or len(held) < 2:
@@ -50,6 +50,7 @@ class Task(NamedTuple):
         index = held.index(False)
         fingers = np.array([k for k in range(len(held)) if k != index])
         _check(scene, fingers)
+        check_state(scene, state)
         body = scene.bodies[index]
         start = planar.poses(*(np.asarray(v[index]) for v in (state.position, state.orientation)))
         gyration = float(np.sqrt(body.inertia[2, 2] / body.mass))
