@@ -406,10 +406,9 @@ def test_each_kind_is_refused_and_can_be_ignored(kind):
 
 def test_a_body_that_hangs_asleep_in_the_air_is_refused():
     ball = '<body name="ball" pos="0 0 9" sleep="init"><freejoint/><geom size="1"/></body>'
-    text = (
-        f"""<mujoco><option><flag sleep="enable"/></option><worldbody>{ball}</worldbody></mujoco>"""
-    )
-    with pytest.raises(sp.UnsupportedModelError, match="'ball' .asleep"):
+    option = '<option><flag sleep="enable"/></option>'
+    text = f"<mujoco>{option}<worldbody>{ball}</worldbody></mujoco>"
+    with pytest.raises(sp.UnsupportedModelError, match=r"'ball' .asleep"):
         sp.load_model(text)
     scene, _ = sp.load_model(text, ignore="sleep")
     assert [body.name for body in scene.bodies] == ["ball"]
