@@ -20,7 +20,9 @@ def vector(name: str, value: Any, *shape: int) -> Array:
         known = concrete(value)
         if known is not None and known.dtype.kind in "SUb":
             raise TypeError("text and truth values are not read as numbers")
-        array = jnp.asarray(value, dtype=jnp.result_type(float, getattr(value, "dtype", float)))
+        # Without x64 jax holds no float64, and says so where it is asked for one.
+        own = jax.dtypes.canonicalize_dtype(getattr(value, "dtype", float))
+        array = jnp.asarray(value, dtype=jnp.result_type(float, own))
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"{name}: expected numbers of shape {shape}, got {value!r}") from error
     if array.shape != shape:

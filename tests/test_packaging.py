@@ -126,11 +126,25 @@ def test_layering(room, allowed):
     assert not wrong, f"{room} may import only {' and '.join(allowed)}:\n" + "\n".join(wrong)
 
 
-def test_import_does_not_enable_double_precision():
-    """The precision of the user's process is the user's choice."""
-    code = (
-        "import silico_py, silico_py.primitives, silico_py.solver, jax\n"
-        "assert not jax.config.jax_enable_x64\n"
-    )
+IN_SINGLE_PRECISION = {
+    "the user's process keeps its precision": """
+import silico_py.primitives, silico_py.solver, jax
+assert not jax.config.jax_enable_x64
+""",
+    "numpy's doubles become singles without a warning": """
+import warnings, numpy as np, silico_py as sp
+warnings.simplefilter("error")
+body = sp.Body("ball", sp.Sphere(np.float64(0.1)), np.float64(1), center_of_mass=np.zeros(3))
+scene = sp.Scene([body], timestep=np.float64(0.01), gravity=np.zeros(3))
+state = scene.state(position=np.ones((1, 3)))
+assert state.position.dtype == scene.timestep.dtype == body.mass.dtype == np.float32
+""",
+}
+
+
+@pytest.mark.parametrize("code", IN_SINGLE_PRECISION.values(), ids=IN_SINGLE_PRECISION)
+def test_single_precision(code):
     env = {key: value for key, value in os.environ.items() if key != "JAX_ENABLE_X64"}
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, env=env)
+    subprocess.run(
+        [sys.executable, "-c", "import silico_py\n" + code], check=True, cwd=ROOT, env=env
+    )
