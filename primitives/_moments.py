@@ -55,6 +55,66 @@ def solid_moments(points: Float[Array, "n 3"], triangles: Triangles) -> Moments:
     return Moments(jnp.sum(volume), first, second)
 
 
+class Faces(NamedTuple):
+    """The triangles of a closed mesh."""
+
+    corners: Float[Array, "faces 3 3"]
+    normal: Float[Array, "faces 3"]
+    area: Float[Array, " faces"]
+
+    @classmethod
+    def of(cls, points: Float[Array, "n 3"], triangles: Triangles) -> Faces:
+        """Outward normals of triangles that run counter-clockwise."""
+        corners = points[triangles]
+        a, b, c = corners[:, 0], corners[:, 1], corners[:, 2]
+        cross = jnp.cross(b - a, c - a)
+        double_area = jnp.linalg.norm(cross, axis=-1)
+        return cls(corners, cross / double_area[:, None], double_area / 2)
+
+
+class Edges(NamedTuple):
+    """Each edge once, with the arc of unit normals between those of its two triangles.
+
+    Attributes:
+        ends: indices of its points, start and end.
+        middle, span: of the edge.
+        angle: of the arc; signed, so that it is smooth at 0, where a flat face was cut in two.
+        sum: of the normals at the ends of the arc.
+    """
+
+    ends: Int[np.ndarray, "edges 2"]
+    middle: Float[Array, "edges 3"]
+    span: Float[Array, "edges 3"]
+    angle: Float[Array, " edges"]
+    sum: Float[Array, "edges 3"]
+
+    @classmethod
+    def of(cls, points: Float[Array, "n 3"], triangles: Triangles, faces: Faces) -> Edges:
+        """Of a closed mesh."""
+        ends, sides = edges(triangles)
+        start, end = points[ends[:, 0]], points[ends[:, 1]]
+        n1, n2 = faces.normal[sides[:, 0]], faces.normal[sides[:, 1]]
+        along = (end - start) / jnp.linalg.norm(end - start, axis=-1, keepdims=True)
+        sine = jnp.sum(along * jnp.cross(n1, n2), axis=-1)
+        angle = jnp.arctan2(sine, jnp.sum(n1 * n2, axis=-1))
+        return cls(ends, (start + end) / 2, end - start, angle, n1 + n2)
+
+    @property
+    def length(self) -> Float[Array, " edges"]:
+        """Of the edges."""
+        return jnp.linalg.norm(self.span, axis=-1)
+
+    @property
+    def along(self) -> Float[Array, "edges 3"]:
+        """Their directions."""
+        return self.span / self.length[:, None]
+
+    @property
+    def arc(self) -> Float[Array, "edges 3"]:
+        """The integral of the normals along each arc."""
+        return jnp.tan(self.angle / 2)[:, None] * self.sum
+
+
 def edges(triangles: Triangles) -> tuple[np.ndarray, np.ndarray]:
     """Each edge once: (start, end) as the first triangle runs through it, and its two triangles."""
     owner = {(int(t[k]), int(t[(k + 1) % 3])): f for f, t in enumerate(triangles) for k in range(3)}
@@ -70,82 +130,78 @@ def padding_moments(points: Float[Array, "n 3"], triangles: Triangles, radius: S
     """Moments of the layer within `radius` outside a convex polyhedron (Steiner's decomposition).
 
     The layer is a slab on each face, a wedge of a cylinder along each edge and a sector of a
-    ball at each vertex. With n over the vertex's cone of normals, whose boundary arcs have
-    angle theta, outward conormal nu (plus or minus the edge's direction) and
-    int n dl = tan(theta/2) (n1 + n2), the divergence theorem on the sphere gives
-    int n = -1/2 sum theta nu and 3 int n n^T = omega I - sum nu (int n dl)^T;
-    the solid angle omega is the angle defect of the vertex.
+    ball at each vertex.
     """
-    r = radius
-    dtype = points.dtype
-    corner = points[triangles]
-    a, b, c = corner[:, 0], corner[:, 1], corner[:, 2]
-    cross = jnp.cross(b - a, c - a)
-    double_area = jnp.linalg.norm(cross, axis=-1)
-    normal, area, center = cross / double_area[:, None], double_area / 2, (a + b + c) / 3
+    faces = Faces.of(points, triangles)
+    sides = Edges.of(points, triangles, faces)
+    layer = _slabs(faces, radius).plus(_wedges(sides, radius))
+    return layer.plus(_sectors(points, triangles, faces, sides, radius))
 
-    # Slabs: x = y + h n, 0 <= h <= r.
-    volume = r * jnp.sum(area)
-    first = r * (area @ center) + r**2 / 2 * (area @ normal)
+
+def _slabs(faces: Faces, r: Scalar) -> Moments:
+    """On the faces: x = y + h n with 0 <= h <= r."""
+    corners, normal, area = faces
+    center = jnp.sum(corners, axis=1) / 3
     mixed = _outer_sum(area, center, normal)
-    surface = jnp.einsum("f,fki,fkj->ij", area, corner, corner)
+    surface = jnp.einsum("f,fki,fkj->ij", area, corners, corners)
     surface = (surface + 9 * _outer_sum(area, center, center)) / 12
     second = r * surface + r**2 / 2 * (mixed + mixed.T)
     second = second + r**3 / 3 * _outer_sum(area, normal, normal)
+    first = r * (area @ center) + r**2 / 2 * (area @ normal)
+    return Moments(r * jnp.sum(area), first, second)
 
-    # Wedges: x = y + h u, u on the arc from n1 to n2.
-    ends, sides = edges(triangles)
-    start, end = points[ends[:, 0]], points[ends[:, 1]]
-    span = end - start
-    length = jnp.linalg.norm(span, axis=-1)
-    along = span / length[:, None]
-    n1, n2 = normal[sides[:, 0]], normal[sides[:, 1]]
-    # The signed angle is smooth at 0, where a flat face was cut in two.
-    theta = jnp.arctan2(jnp.sum(along * jnp.cross(n1, n2), axis=-1), jnp.sum(n1 * n2, axis=-1))
-    arc = jnp.tan(theta / 2)[:, None] * (n1 + n2)
-    bisector = (n1 + n2) / jnp.linalg.norm(n1 + n2, axis=-1, keepdims=True)
-    across = jnp.cross(along, bisector)
-    middle = (start + end) / 2
-    wedge = length * theta * r**2 / 2
-    volume = volume + jnp.sum(wedge)
-    first = first + wedge @ middle + r**3 / 3 * (length @ arc)
+
+def _wedges(sides: Edges, r: Scalar) -> Moments:
+    """Along the edges: x = y + h u with u on the arc between two normals."""
+    length, angle, middle, arc = sides.length, sides.angle, sides.middle, sides.arc
+    bisector = sides.sum / jnp.linalg.norm(sides.sum, axis=-1, keepdims=True)
+    across = jnp.cross(sides.along, bisector)
+    wedge = length * angle * r**2 / 2
     mixed = _outer_sum(length, middle, arc)
     second = (
-        second
-        + _outer_sum(wedge, middle, middle)
-        + _outer_sum(wedge / 12, span, span)
+        _outer_sum(wedge, middle, middle)
+        + _outer_sum(wedge / 12, sides.span, sides.span)
         + r**3 / 3 * (mixed + mixed.T)
-        + r**4 / 8 * _outer_sum(length * (theta + jnp.sin(theta)), bisector, bisector)
-        + r**4 / 8 * _outer_sum(length * (theta - jnp.sin(theta)), across, across)
+        + r**4 / 8 * _outer_sum(length * (angle + jnp.sin(angle)), bisector, bisector)
+        + r**4 / 8 * _outer_sum(length * (angle - jnp.sin(angle)), across, across)
     )
+    return Moments(jnp.sum(wedge), wedge @ middle + r**3 / 3 * (length @ arc), second)
 
-    # Sectors: x = v + h n. Gather the arcs of each vertex from its edges.
-    count = points.shape[0]
-    nu = jnp.concatenate([along, -along])
-    at = np.concatenate([ends[:, 0], ends[:, 1]])
-    mean = (
-        jnp.zeros((count, 3), dtype)
-        .at[at]
-        .add(-0.5 * jnp.concatenate([theta, theta])[:, None] * nu)
-    )
-    boundary = jnp.einsum("ki,kj->ij", nu, jnp.concatenate([arc, arc]))
-    legs = [(b - a, c - a), (c - b, a - b), (a - c, b - c)]
-    angles = jnp.stack(
-        [
-            jnp.arctan2(jnp.linalg.norm(jnp.cross(u, v), axis=-1), jnp.sum(u * v, axis=-1))
-            for u, v in legs
-        ],
-        axis=1,
-    )
-    omega = jnp.full(count, 2 * jnp.pi, dtype).at[triangles.reshape(-1)].add(-angles.reshape(-1))
-    volume = volume + r**3 / 3 * jnp.sum(omega)
-    first = first + r**3 / 3 * (omega @ points) + r**4 / 4 * jnp.sum(mean, axis=0)
+
+def _sectors(
+    points: Float[Array, "n 3"], triangles: Triangles, faces: Faces, sides: Edges, r: Scalar
+) -> Moments:
+    """At the vertices: x = v + h n.
+
+    With n over the vertex's cone of normals, whose boundary arcs have angle theta, outward
+    conormal nu (plus or minus the edge's direction) and int n dl = tan(theta/2) (n1 + n2), the
+    divergence theorem on the sphere gives int n = -1/2 sum theta nu and
+    3 int n n^T = omega I - sum nu (int n dl)^T, with omega the solid angle.
+    """
+    omega = _solid_angles(len(points), triangles, faces)
+    conormal = jnp.concatenate([sides.along, -sides.along])
+    turn = jnp.concatenate([sides.angle, sides.angle])[:, None] * conormal
+    at = np.concatenate([sides.ends[:, 0], sides.ends[:, 1]])
+    mean = jnp.zeros_like(points).at[at].add(-0.5 * turn)
+    boundary = jnp.einsum("ki,kj->ij", conormal, jnp.concatenate([sides.arc, sides.arc]))
+    normals = (jnp.sum(omega) * jnp.eye(3, dtype=points.dtype) - boundary) / 3
     mixed = points.T @ mean
-    normals = (jnp.sum(omega) * jnp.eye(3, dtype=dtype) - boundary) / 3
     second = (
-        second
-        + r**3 / 3 * _outer_sum(omega, points, points)
+        r**3 / 3 * _outer_sum(omega, points, points)
         + r**4 / 4 * (mixed + mixed.T)
         + r**5 / 5 * normals
     )
-    return Moments(volume, first, second)
+    first = r**3 / 3 * (omega @ points) + r**4 / 4 * jnp.sum(mean, axis=0)
+    return Moments(r**3 / 3 * jnp.sum(omega), first, second)
+
+
+def _solid_angles(count: int, triangles: Triangles, faces: Faces) -> Float[Array, " n"]:
+    """Of the normals at each vertex: what the angles of its triangles lack of a full turn."""
+    a, b, c = (faces.corners[:, k] for k in range(3))
+    legs = [(b - a, c - a), (c - b, a - b), (a - c, b - c)]
+    angles = [
+        jnp.arctan2(jnp.linalg.norm(jnp.cross(u, v), axis=-1), jnp.sum(u * v, axis=-1))
+        for u, v in legs
+    ]
+    full = jnp.full(count, 2 * jnp.pi, faces.area.dtype)
+    return full.at[triangles.reshape(-1)].add(-jnp.stack(angles, axis=1).reshape(-1))

@@ -7,12 +7,14 @@ second is jnp and differentiable.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 from scipy.optimize import linprog
 from scipy.spatial import ConvexHull, QhullError
 
@@ -62,49 +64,64 @@ def chebyshev_center(A: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, float]:
 def find_topology(A: np.ndarray, b: np.ndarray, tolerance: float) -> tuple[Topology, np.ndarray]:
     """Structure and vertices of {x : A x <= b} for unit rows; `tolerance` is relative.
 
-    The polar of the set about an inner point is the hull of the rows A_i / (b_i - A_i.c):
-    each of its facets is a vertex of the set.
-
     Raises:
         ValueError: if the set is empty, flat or unbounded.
     """
     center, _ = chebyshev_center(A, b)
+    # From here on as seen from the centre: far from the origin only b is rounded.
     room = b - A @ center
+    corners = _corners(A, room)
+    size = np.max(np.linalg.norm(corners, axis=1))
+    near = 10 * tolerance * size + 1e3 * np.finfo(float).eps * np.max(np.abs(b))
+    found: list[Corner] = []
+    for point in corners:
+        if not any(np.linalg.norm(point - other.point) <= near for other in found):
+            touching = np.flatnonzero(np.abs(A @ point - room) <= near)
+            found.append(Corner(_triple(A, touching.tolist()), point, set(touching.tolist())))
+    found.sort(key=lambda corner: corner.triple)
+    triples = tuple(corner.triple for corner in found)
+    points = np.array([corner.point for corner in found])
+    return Topology(triples, _triangles(A, points, found)), points + center
+
+
+class Corner(NamedTuple):
+    """A vertex: three rows that define it, where it is, and all rows that touch it."""
+
+    triple: tuple[int, int, int]
+    point: np.ndarray
+    touching: set[int]
+
+
+def _corners(A: np.ndarray, room: np.ndarray) -> Float[np.ndarray, "n 3"]:
+    """The vertices of {x : A x <= room}, some of them more than once.
+
+    Each is a facet of the polar of the set, the hull of the rows A_i / room_i.
+    """
+    unbounded = ValueError("A, b: the polytope A x <= b is unbounded; add rows that close it")
     try:
         polar = ConvexHull(A / room[:, None])
     except QhullError as error:
-        raise ValueError(
-            "A, b: the polytope A x <= b is unbounded; add rows that close it"
-        ) from error
+        raise unbounded from error
     # Offsets are minus the distance of the origin from each facet of the polar.
     if np.max(polar.equations[:, 3]) > -1e-9 * np.max(np.linalg.norm(polar.points, axis=1)):
-        raise ValueError("A, b: the polytope A x <= b is unbounded; add rows that close it")
-    # From here on as seen from the centre: far from the origin only b is rounded.
-    corners = polar.equations[:, :3] / -polar.equations[:, 3:]
-    size = np.max(np.linalg.norm(corners, axis=1))
-    near = 10 * tolerance * size + 1e3 * np.finfo(float).eps * np.max(np.abs(b))
+        raise unbounded
+    return polar.equations[:, :3] / -polar.equations[:, 3:]
 
-    triples: list[tuple[int, int, int]] = []
-    corner_points: list[np.ndarray] = []
-    active: list[set[int]] = []
-    for corner in corners:
-        if any(np.linalg.norm(corner - v) <= near for v in corner_points):
-            continue
-        touching = np.flatnonzero(np.abs(A @ corner - room) <= near)
-        choices = list(combinations(touching.tolist(), 3))
-        volumes = np.array([abs(np.linalg.det(A[list(c)])) for c in choices])
-        # The first well-conditioned triple: stable under small changes of (A, b).
-        triples.append(choices[int(np.argmax(volumes >= 0.5 * volumes.max()))])
-        corner_points.append(corner)
-        active.append(set(touching.tolist()))
-    order = sorted(range(len(triples)), key=lambda k: triples[k])
-    triples = [triples[k] for k in order]
-    points = np.array([corner_points[k] for k in order])
-    active = [active[k] for k in order]
 
+def _triple(A: np.ndarray, touching: list[int]) -> tuple[int, int, int]:
+    """The first well-conditioned triple of rows: stable under small changes of (A, b)."""
+    choices = list(combinations(touching, 3))
+    volumes = np.array([abs(np.linalg.det(A[list(rows)])) for rows in choices])
+    return choices[int(np.argmax(volumes >= 0.5 * volumes.max()))]
+
+
+def _triangles(
+    A: np.ndarray, points: np.ndarray, corners: Sequence[Corner]
+) -> tuple[tuple[int, int, int], ...]:
+    """Each face as a fan of triangles that run counter-clockwise, seen from outside."""
     triangles, seen = [], set()
     for row in range(len(A)):
-        ring = [k for k in range(len(points)) if row in active[k]]
+        ring = [k for k in range(len(points)) if row in corners[k].touching]
         if len(ring) < 3 or frozenset(ring) in seen:  # redundant, or a copy of another row
             continue
         seen.add(frozenset(ring))
@@ -116,7 +133,7 @@ def find_topology(A: np.ndarray, b: np.ndarray, tolerance: float) -> tuple[Topol
         start = ring.index(min(ring))
         ring = ring[start:] + ring[:start]
         triangles += [(ring[0], ring[k], ring[k + 1]) for k in range(1, len(ring) - 1)]
-    return Topology(tuple(triples), tuple(triangles)), points + center
+    return tuple(triangles)
 
 
 def vertices(
@@ -163,24 +180,32 @@ def planes_of_vertices(
             "origin; give a solid"
         )
     tolerance = max(tolerance, rounding / size)
-    hull = ConvexHull(known)
+    corners = _largest_triangles(known, size, 100 * tolerance)
+    first, second, third = (points[corners[:, k]] for k in range(3))
+    across = jnp.cross(second - first, third - first)
+    rows = across / jnp.linalg.norm(across, axis=-1, keepdims=True)
+    return rows, jnp.sum(rows * first, axis=-1)
+
+
+def _largest_triangles(
+    points: np.ndarray, size: float, tolerance: float
+) -> Int[np.ndarray, "faces 3"]:
+    """Of each flat face of the hull of points of this size, counter-clockwise from outside; faces
+    whose normals, or offsets in sizes, differ by no more than a tolerance are one."""
+    hull = ConvexHull(points)
     equations = hull.equations / np.array([1.0, 1.0, 1.0, size])
     chosen: list[tuple[np.ndarray, float, np.ndarray]] = []
     for equation, corner in zip(equations, hull.simplices, strict=True):
-        a, b, c = known[corner]
+        a, b, c = points[corner]
         normal = np.cross(b - a, c - a)
         area = float(np.linalg.norm(normal))
         if normal @ equation[:3] < 0:
             corner = corner[[0, 2, 1]]
         for k, (other, best, _) in enumerate(chosen):
-            if np.max(np.abs(other - equation)) <= 100 * tolerance:
+            if np.max(np.abs(other - equation)) <= tolerance:
                 if area > best:
                     chosen[k] = (other, area, corner)
                 break
         else:
             chosen.append((equation, area, corner))
-    corners = np.array([corner for _, _, corner in chosen])
-    first, second, third = (points[corners[:, k]] for k in range(3))
-    across = jnp.cross(second - first, third - first)
-    rows = across / jnp.linalg.norm(across, axis=-1, keepdims=True)
-    return rows, jnp.sum(rows * first, axis=-1)
+    return np.array([corner for _, _, corner in chosen])
