@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -31,6 +31,14 @@ def conic_gauge(shape: Any, x: Vector3) -> Scalar:
     return alpha - jnp.dot(dual, slack - jax.lax.stop_gradient(slack))
 
 
+class Point(NamedTuple):
+    """Of the program: y = (alpha, eps), slack = matrix y + constant, and the dual."""
+
+    y: Float[Array, " columns"]
+    slack: Float[Array, " dim"]
+    dual: Float[Array, " dim"]
+
+
 def solve(shape: Any, x: Vector3) -> tuple[Scalar, Array, Array]:
     """Solution (alpha, eps, dual), with dual . d slack / d alpha = 1; dual = 0 at the reference."""
     cone, dtype = shape.cone, x.dtype
@@ -38,48 +46,47 @@ def solve(shape: Any, x: Vector3) -> tuple[Scalar, Array, Array]:
     at_reference = bound <= 0
     alpha = jnp.where(at_reference, 1, 1.5 * bound).astype(dtype)
     gap_tolerance = jnp.finfo(dtype).eps ** 0.75 * alpha
-
     by_alpha, by_eps = jax.jacfwd(shape.slack, argnums=(1, 2))(x, alpha, eps)
     matrix = jnp.concatenate([by_alpha[:, None], by_eps], axis=1)
-    objective = jnp.zeros(matrix.shape[1], dtype).at[0].set(1)
-    y = jnp.concatenate([alpha[None], eps])
     slack = shape.slack(x, alpha, eps)
     dual = cone.inverse(slack)
-    dual = dual / jnp.dot(dual, by_alpha)
-    degree = jnp.asarray(cone.degree, dtype)
+    start = Point(jnp.concatenate([alpha[None], eps]), slack, dual / jnp.dot(dual, by_alpha))
 
-    def iterate(_, state):
-        y, slack, dual = state
-        gap = jnp.dot(slack, dual)
-        inverse = cone.inverse(slack)
-        scaled = nesterov_todd(cone, slack, dual, matrix)
-        factor = jax.scipy.linalg.cho_factor(matrix.T @ scaled)
-
-        def direction(target):
-            dy = jax.scipy.linalg.cho_solve(factor, target * (matrix.T @ inverse) - objective)
-            return dy, matrix @ dy, target * inverse - dual - scaled @ dy
-
-        def longest(ds, dz):
-            step = jnp.minimum(cone.step_length(slack, ds), cone.step_length(dual, dz))
-            return jnp.minimum(0.95 * step, 1)
-
-        _, ds, dz = direction(jnp.zeros((), dtype))
-        step = longest(ds, dz)
-        left = jnp.dot(slack + step * ds, dual + step * dz) / gap
-        dy, ds, dz = direction(jnp.clip(left, 0, 1) ** 2 * gap / degree)
-        step = longest(ds, dz)
-        new = (y + step * dy, slack + step * ds, dual + step * dz)
+    def iterate(_: Array, at: Point) -> Point:
+        new = _step(cone, matrix, at)
         finite = jnp.all(jnp.isfinite(jnp.concatenate(new)))
-        go = (gap > gap_tolerance) & finite
-        return tuple(jnp.where(go, after, before) for after, before in zip(new, state, strict=True))
+        go = (jnp.dot(at.slack, at.dual) > gap_tolerance) & finite
+        return Point(*(jnp.where(go, after, before) for after, before in zip(new, at, strict=True)))
 
-    y, _, dual = jax.lax.fori_loop(0, ITERATIONS, iterate, (y, slack, dual))
+    y, _, dual = jax.lax.fori_loop(0, ITERATIONS, iterate, start)
     dual = dual / jnp.dot(dual, by_alpha)
     return (
         jnp.where(at_reference, 0, y[0]),
         jnp.where(at_reference, eps, y[1:]),
         jnp.where(at_reference, jnp.zeros_like(dual), dual),
     )
+
+
+def _step(cone: ProductCone, matrix: Float[Array, "dim columns"], at: Point) -> Point:
+    """A predictor, and a step to the products that it makes possible."""
+    gap = jnp.dot(at.slack, at.dual)
+    inverse = cone.inverse(at.slack)
+    scaled = nesterov_todd(cone, at.slack, at.dual, matrix)
+    factor = jax.scipy.linalg.cho_factor(matrix.T @ scaled)
+    objective = jnp.zeros(matrix.shape[1], gap.dtype).at[0].set(1)
+
+    def direction(target: Scalar) -> Point:
+        dy = jax.scipy.linalg.cho_solve(factor, target * (matrix.T @ inverse) - objective)
+        return Point(dy, matrix @ dy, target * inverse - at.dual - scaled @ dy)
+
+    def moved(change: Point) -> Point:
+        lengths = cone.step_length(at.slack, change.slack), cone.step_length(at.dual, change.dual)
+        step = jnp.minimum(0.95 * jnp.minimum(*lengths), 1)
+        return Point(*(v + step * dv for v, dv in zip(at, change, strict=True)))
+
+    ahead = moved(direction(jnp.zeros((), gap.dtype)))
+    left = jnp.clip(jnp.dot(ahead.slack, ahead.dual) / gap, 0, 1)
+    return moved(direction(left**2 * gap / cone.degree))
 
 
 def nesterov_todd(
