@@ -9,6 +9,7 @@ from silico_py.primitives._rotation import Quaternion, cross, multiply, rotation
 from silico_py.solver.dense import dot, norm
 
 __all__ = [
+    "between",
     "cayley",
     "cayley_tangent",
     "chord",
@@ -35,6 +36,11 @@ def normalize(q: Quaternion) -> Quaternion:
 def conjugate(q: Quaternion) -> Quaternion:
     """The inverse rotation."""
     return q * jnp.array([1, -1, -1, -1], q.dtype)
+
+
+def between(first: Quaternion, second: Quaternion) -> Quaternion:
+    """The turn from one orientation to another, in the frame of the first."""
+    return multiply(conjugate(first), second)
 
 
 def rotate(q: Quaternion, v: Vector3) -> Vector3:

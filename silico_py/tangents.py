@@ -28,7 +28,7 @@ def perturb(state: State, change: Float[Array, "*n 12"]) -> State:
 
 def difference(state: State, base: State) -> Float[Array, "*n 12"]:
     """Tangent coordinates of `state` seen from `base`; the inverse of `perturb`."""
-    turn = rotation.multiply(rotation.conjugate(base.orientation), state.orientation)
+    turn = rotation.between(base.orientation, state.orientation)
     return jnp.concatenate(
         [
             state.position - base.position,
@@ -46,7 +46,7 @@ def slope(state: State, rate: State) -> Float[Array, "*n 12"]:
     Quaternions stand for their directions: how their length changes does not matter.
     """
     q = state.orientation
-    turn = 2 * rotation.multiply(rotation.conjugate(q), rate.orientation)[..., 1:]
+    turn = 2 * rotation.between(q, rate.orientation)[..., 1:]
     turn /= dot(q, q)[..., None]
     return jnp.concatenate([rate.position, turn, rate.velocity, rate.angular_velocity], axis=-1)
 

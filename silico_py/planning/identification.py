@@ -122,9 +122,9 @@ def _fits(
     def run(logarithms: Array, relaxation: Array) -> tuple[Array, tuple[Array, Array]]:
         scene = make_scene(dict(zip(names, jnp.exp(logarithms), strict=True)))
         found = rollout(scene, start, controls, SolverOptions(relaxation=relaxation))
-        turn = rotation.conjugate(observed.orientation), found.state.orientation
+        turn = rotation.between(observed.orientation, found.state.orientation)
         offset = found.state.position - observed.position
-        change = jnp.concatenate([offset, rotation.chord(rotation.multiply(*turn))], -1).ravel()
+        change = jnp.concatenate([offset, rotation.chord(turn)], -1).ravel()
         return change, (change, jnp.all(found.info.converged))
 
     @lru_cache(maxsize=1)  # the Jacobian is asked for where the residuals have just been

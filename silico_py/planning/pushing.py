@@ -191,5 +191,5 @@ def _end(
 def _difference(state: State, goal: Goal, target: int) -> Float[Array, "6"]:
     """Offset, and the turn that is missing times the size."""
     offset = state.position[target] - goal.position
-    turn = rotation.multiply(rotation.conjugate(goal.orientation), state.orientation[target])
+    turn = rotation.between(goal.orientation, state.orientation[target])
     return jnp.concatenate([offset, goal.size * rotation.chord(turn)])
