@@ -104,7 +104,10 @@ def _bundled(shapes: Shape | Iterable[Shape | tuple[Shape, Any, Any]]) -> Bundle
     entries = [shapes] if isinstance(shapes, Shape) else several("shapes", shapes, "shapes")
     if not entries:
         raise ValueError("shapes: a body needs at least one shape")
-    return Bundle([_placed(entry) for entry in entries])
+    try:
+        return Bundle([_placed(entry) for entry in entries])
+    except ValueError as error:
+        raise ValueError(f"shapes: {error}") from error
 
 
 def _placed(entry: Shape | tuple[Shape, Any, Any]) -> tuple[Shape, Any, Any]:

@@ -665,10 +665,11 @@ def test_what_a_body_loses_is_named(tmp_path):
     assert all(message in text for message in messages)
 
 
-@pytest.mark.parametrize("scale", [0.0, -1.0, np.nan])
-def test_a_scale_that_is_not_positive_is_refused(scale):
-    with pytest.raises(ValueError, match="scale"):
-        sp.load_mesh(HERE / "meshes" / "wedge.obj", mass=3.0, scale=scale)
+@pytest.mark.parametrize("name", ["scale", "mass"])
+@pytest.mark.parametrize("value", [0.0, -1.0, np.nan, "2"])
+def test_a_scale_or_mass_that_is_not_positive_is_refused(name, value):
+    with pytest.raises(ValueError, match=name):
+        sp.load_mesh(HERE / "meshes" / "wedge.obj", **{"mass": 3.0, name: value})
 
 
 def test_a_state_that_is_none_is_not_saved(tmp_path):

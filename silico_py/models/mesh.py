@@ -39,8 +39,8 @@ def load_mesh(
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if it cannot be read as a mesh or spans no volume, or for a scale that is not
-            positive.
+        ValueError: if it cannot be read as a mesh or spans no volume, or for a scale or a mass that
+            is not positive.
         ImportError: without trimesh; install the extra `models`.
 
     Warns:
@@ -48,6 +48,7 @@ def load_mesh(
     """
     check_limit(max_hull_vertices)
     number("scale", scale, positive=True)
+    total = float(number("mass", mass, positive=True))
     path = Path(path)
     name = name or path.stem
     mesh = read_mesh(path)
@@ -60,9 +61,9 @@ def load_mesh(
     report(str(path), cut, frozenset())
     shapes = [(hull.polytope, np.zeros(3), IDENTITY) for hull in hulls]
     if not mesh.is_volume:
-        return Body(name, shapes, mass)
-    inertia = mesh.moment_inertia * (mass / mesh.volume)
-    return Body(name, shapes, mass, inertia, mesh.center_mass)
+        return Body(name, shapes, total)
+    inertia = mesh.moment_inertia * (total / mesh.volume)
+    return Body(name, shapes, total, inertia, mesh.center_mass)
 
 
 def read_mesh(path: Path) -> Any:
