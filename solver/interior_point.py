@@ -100,7 +100,8 @@ def walk(
 def is_walking(problem: Problem, it: Iterate, how: Attempt, options: Options) -> Bool[Array, ""]:
     """Whether an attempt goes on; the only one at a monotone problem never gives up."""
     close = is_past_folds(it) & ~how.timid
-    longest = how.longest * jnp.where(close, LONGER, 1)
+    longer = jnp.ceil(LONGER * how.longest.astype(float)).astype(int)
+    longest = jnp.where(close, longer, how.longest)
     hopeless = it.stalled | (it.iterations - it.begun >= longest)
     hopeless |= how.timid & (it.easing > 0)
     lost = (it.path.reach < LEAST_REACH) | (it.path.share > paths.ASTRAY)

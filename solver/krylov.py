@@ -101,7 +101,7 @@ def _stored(stack: Array, k: Array, value: Columns) -> Array:
     if not in_kernel():
         return jax.lax.dynamic_update_index_in_dim(stack, value, k, 0)
     # A batch of updates in place would be a scatter, which no kernel may contain.
-    return jnp.where((jnp.arange(len(stack)) == k)[:, None, None], value, stack)
+    return jnp.where((jnp.arange(len(stack), dtype=k.dtype) == k)[:, None, None], value, stack)
 
 
 def _flattened(tree: Tree) -> tuple[Columns, Callable[[Columns], Tree]]:

@@ -56,7 +56,8 @@ def rows_of(batch: Any) -> tuple[Array, Callable[[Array], Any]]:
     To slice or gather leaf by leaf would cost as much as many steps.
     """
     member = jax.tree.map(lambda v: jnp.zeros(v.shape[1:], v.dtype), batch)
-    return jax.vmap(lambda v: ravel_pytree(v)[0])(batch), ravel_pytree(member)[1]
+    with jax.numpy_dtype_promotion("standard"):  # numbers of all kinds share a vector
+        return jax.vmap(lambda v: ravel_pytree(v)[0])(batch), ravel_pytree(member)[1]
 
 
 def members_of(

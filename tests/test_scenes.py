@@ -3,6 +3,7 @@
 import dataclasses
 import subprocess
 import sys
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -143,6 +144,27 @@ def test_controls_of_less_precision_have_gradients_of_theirs():
     summed = lambda c: sp.rollout(scene, state, c).state.position.sum()  # noqa: E731
     controls = jnp.zeros((2, 1, 6), jnp.float32)
     assert jax.jit(jax.grad(summed)).lower(controls).out_info.dtype == jnp.float32
+
+
+STRICT = {
+    "a rollout": lambda scene, state: sp.rollout(scene, state, 2),
+    "its gradient": jax.grad(lambda scene, state: sp.rollout(scene, state, 2).state.position.sum()),
+    "derivatives of a step": lambda scene, state: sp.linearize(scene, state, None, [1e-2, 1e-3]),
+    "a batch": jax.vmap(
+        lambda scene, state: sp.step(scene, state)[0], in_axes=(None, 0), axis_size=2
+    ),
+    "the nearest contacts": partial(sp.step, options=sp.SolverOptions(max_contacts=1)),
+}
+
+
+@pytest.mark.parametrize("name", STRICT)
+def test_programs_mix_no_kinds_of_numbers(name):
+    """Which `jax_numpy_dtype_promotion` as strict refuses."""
+    scene, state = sp.scenes.stack(2)
+    if name == "a batch":
+        state = jax.tree.map(lambda v: jnp.stack([v, v]), state)
+    with jax.numpy_dtype_promotion("strict"):
+        jax.eval_shape(STRICT[name], scene, state)
 
 
 FLOAT32 = """
