@@ -1,6 +1,7 @@
 """Models in and out, against MuJoCo itself."""
 
 import dataclasses
+import itertools
 import os
 import re
 import subprocess
@@ -260,6 +261,25 @@ def test_exclusions_by_name_and_by_contact_bits():
     assert len(scene.pairs) == 3  # each with the floor
 
 
+def test_explicit_pairs_give_pictures_a_contact_and_take_no_softness():
+    """Geoms without contact bits touch in explicit pairs alone."""
+    ball = '<geom name="ball" size="0.1" contype="0" conaffinity="0"/>'
+    pair = '<pair name="p" geom1="floor" geom2="ball" friction="0.3 0.3" {}/>'
+    text = f"""<mujoco><worldbody><geom name="floor" type="plane" size="1 1 1"/>
+        <body name="a" pos="0 0 1"><freejoint/>{ball}</body>
+        <body name="b" pos="0 1 1"><freejoint/><geom size="0.1"/></body></worldbody>
+        <contact>{pair}</contact></mujoco>"""
+    scene, _ = sp.load_model(text.format(""))
+    assert [names_of(scene, pair) for pair in scene.pairs] == [("a", "floor"), ("b", "floor")]
+    np.testing.assert_allclose(scene.friction, [0.3, 1.0])
+    with pytest.raises(sp.UnsupportedModelError, match=r"<pair> 'p' \(margin"):
+        sp.load_model(text.format('margin="0.1"'))
+    with pytest.raises(sp.UnsupportedModelError, match=r"<pair> 'p' \(condim 4"):
+        sp.load_model(text.format('condim="4"'))
+    with pytest.warns(sp.ModelWarning, match=r"<pair> 'p' \(solref"):
+        sp.load_model(text.format('solref="0.1 1"'))
+
+
 def names_of(scene, pair):
     """Of both bodies, or of a body and the floor."""
     second = "floor" if pair.body_b is None else scene.bodies[pair.body_b].name
@@ -282,9 +302,16 @@ def test_contact_filters_agree_with_mujocos_collisions(seed):
             f'priority="{priority}"/>'
         )
 
+    def pair(first, second):
+        mu, condim = rng.choice([0.1, 0.7]), rng.choice([1, 3])
+        return f'<pair geom1="{first}" geom2="{second}" friction="{mu} {mu}" condim="{condim}"/>'
+
     free = "".join(f'<body name="{n}"><freejoint/>{ball(n)}</body>' for n in "abc")
-    exclude = '<contact><exclude body1="a" body2="c"/><exclude body1="world" body2="b"/></contact>'
-    text = f"<mujoco><worldbody>{ball('floor')}{free}</worldbody>{exclude}</mujoco>"
+    contact = '<exclude body1="a" body2="c"/><exclude body1="world" body2="b"/>'
+    ends = list(itertools.combinations(["c", "a", "floor", "b"], 2))
+    contact += "".join(pair(*ends[k]) for k in rng.permutation(len(ends))[: seed % 3])
+    text = f"""<mujoco><worldbody>{ball("floor")}{free}</worldbody>
+        <contact>{contact}</contact></mujoco>"""
     model = mujoco.MjModel.from_xml_string(text)
     data = mujoco.MjData(model)
     mujoco.mj_forward(model, data)
@@ -381,7 +408,7 @@ REFUSED_AROUND = {
     "option": '<option density="1.2"/>',
     "flag": '<option><flag contact="disable"/></option>',
     "mocap": '<worldbody><body mocap="true"><geom size="1"/></body></worldbody>',
-    "pair": '<contact><pair geom1="floor" geom2="ball"/></contact>',
+    "pair": '<contact><pair geom1="floor" geom2="ball" friction="0.5 0.2"/></contact>',
     "hfield": '<asset><hfield name="h" nrow="2" ncol="2" size="1 1 1 1" elevation="0 1 0 0"/>'
     '</asset><worldbody><geom type="hfield" hfield="h"/></worldbody>',
     "equality": '<equality><weld body1="body"/></equality>',
@@ -578,10 +605,12 @@ def test_round_trip_of_frictions(tmp_path):
     assert again.pairs == varied.pairs
     np.testing.assert_array_equal(again.friction, varied.friction)
 
-    # Three touch each other: the two largest coefficients cannot differ.
+    # Three touch each other: the larger coefficients of two geoms cannot all differ.
     unequal = dataclasses.replace(scene, friction=0.1 * np.arange(1, 7))
-    with pytest.raises(ValueError, match="friction: MuJoCo takes the larger"):
-        sp.save_model(unequal, scene.state(), path)
+    sp.save_model(unequal, scene.state(), path)
+    again, _ = sp.load_model(path)
+    assert again.pairs == unequal.pairs
+    np.testing.assert_array_equal(again.friction, unequal.friction)
 
 
 @pytest.mark.parametrize("name", ["drop:polytope", "drop:bundle", "stack", "peg_in_hole"])

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from silico_py.models.errors import Element
-from silico_py.models.layout import WORLD, Layout, body_name, geom_label
+from silico_py.models.layout import WORLD, Layout, body_name, geom_label, may_touch
 from silico_py.models.optional import mujoco
 
 
@@ -31,8 +31,8 @@ class Contacts(NamedTuple):
 
 
 def contacts(model: Any, layout: Layout) -> Contacts:
-    """Read MuJoCo's contact filters: contype and conaffinity, <exclude>, welded bodies."""
-    solid = ((model.geom_contype | model.geom_conaffinity) != 0) & _convex(model)
+    """Read MuJoCo's contact filters: contype and conaffinity, <exclude>, <pair>, welded bodies."""
+    solid = may_touch(model) & _convex(model)
     touch = _touching(model, layout, solid)
     moving = {root: _members(model, layout, solid, root) for root in layout.roots}
     fixed = [int(g) for g in np.flatnonzero(touch.any(axis=1) & (layout.of_geom == WORLD))]
@@ -64,6 +64,10 @@ def _touching(model: Any, layout: Layout, solid: np.ndarray) -> np.ndarray:
     for signature in model.exclude_signature:
         first, second = body == signature >> 16, body == signature & 0xFFFF
         touch &= ~(first[:, None] & second | second[:, None] & first)
+    # Explicit pairs pass by all of these filters.
+    first, second = model.pair_geom1, model.pair_geom2
+    paired = solid[first] & solid[second] & (root[first] != root[second])
+    touch[first, second] = touch[second, first] = paired
     return touch
 
 

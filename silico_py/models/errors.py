@@ -12,7 +12,7 @@ REFUSED = {
     "actuator": "actuators",
     "tendon": "tendons",
     "equality": "equality constraints",
-    "pair": "explicit contact pairs",
+    "pair": "explicit pairs with two coefficients of friction; ignored, the first one holds",
     "flex": "deformable bodies",
     "plugin": "plugins",
     "mocap": "mocap bodies; ignored, they stand still",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,10 +16,16 @@ Piece = tuple[int | None, int]  # of a body, or of the environment (None)
 def of_geoms(model: Any, pairs: np.ndarray) -> np.ndarray:
     """The coefficient of sliding friction of each of (pairs, 2) geoms.
 
-    MuJoCo takes the geom of higher priority, or the larger of both; condim 1 is frictionless.
+    MuJoCo takes that of an explicit pair, else of the geom of higher priority, or the larger of
+    both; condim 1 is frictionless.
     """
-    found = _combined(model, pairs, model.geom_friction[:, 0])
-    return np.where(_combined(model, pairs, model.geom_condim) == 1, 0.0, found)
+    combined = _combined(model, pairs, model.geom_friction[:, 0])
+    found = np.where(_combined(model, pairs, model.geom_condim) == 1, 0.0, combined)
+    own = np.where(model.pair_dim == 1, 0.0, model.pair_friction[:, 0])
+    both = zip(model.pair_geom1.tolist(), model.pair_geom2.tolist(), strict=True)
+    known = dict(zip(map(frozenset, both), own.tolist(), strict=True))
+    asked = map(frozenset, pairs.tolist())
+    return np.array([known.get(pair, value) for pair, value in zip(asked, found, strict=True)])
 
 
 def _combined(model: Any, pairs: np.ndarray, value: np.ndarray) -> np.ndarray:
@@ -35,31 +41,35 @@ def in_common(coefficients: np.ndarray) -> float | list[float]:
     return known if np.ptp(coefficients) > SAME else known[0]
 
 
-def of_pieces(scene: Scene) -> dict[Piece, float]:
-    """A coefficient for each piece, of which that of a pair is the larger one.
+class OfPieces(NamedTuple):
+    """Coefficients as MuJoCo has them.
 
-    Pieces that may touch nothing are not among them, nor is any where one number holds for all.
-
-    Raises:
-        ValueError: for coefficients that are not to be had that way.
+    Attributes:
+        pieces: of which that of a pair is the larger one. Those that may touch nothing are not
+            among them, nor is any where one number holds for all.
+        pairs: what is not to be had that way.
     """
+
+    pieces: dict[Piece, float]
+    pairs: dict[tuple[Piece, Piece], float]
+
+
+def of_pieces(scene: Scene) -> OfPieces:
+    """The friction of a scene's contacts."""
     if not np.ndim(scene.friction):
-        return {}
+        return OfPieces({}, {})
     found: dict[Piece, float] = {}
     asked = list(zip(scene.pairs, np.asarray(scene.friction, float).tolist(), strict=True))
     # No piece may have more than any of its pairs, and each of them as much as that allows.
     for pair, coefficient in asked:
         for piece in _both(pair):
             found[piece] = min(found.get(piece, np.inf), coefficient)
-    for k, (pair, coefficient) in enumerate(asked):
-        largest = max(found[piece] for piece in _both(pair))
-        if coefficient - largest > SAME:
-            raise ValueError(
-                f"friction: MuJoCo takes the larger coefficient of the two geoms that meet, and "
-                f"none that suit the other contacts give contact {k} {coefficient:g}: at most "
-                f"{largest:g}"
-            )
-    return found
+    others = {
+        _both(pair): coefficient
+        for pair, coefficient in asked
+        if coefficient - max(found[piece] for piece in _both(pair)) > SAME
+    }
+    return OfPieces(found, others)
 
 
 def _both(pair: ContactPair) -> tuple[Piece, Piece]:

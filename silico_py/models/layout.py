@@ -35,6 +35,13 @@ class Pose(NamedTuple):
         return self.rotation.as_quat(scalar_first=True)
 
 
+def may_touch(model: Any) -> np.ndarray:
+    """(ngeom,) whether a geom touches anything, by its contact bits or an explicit pair."""
+    touches = (model.geom_contype | model.geom_conaffinity) != 0
+    touches[np.concatenate([model.pair_geom1, model.pair_geom2])] = True
+    return touches
+
+
 class Layout(NamedTuple):
     """Every body and geom of a model belongs to a free body, or to the world (0).
 

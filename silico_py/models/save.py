@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -29,6 +30,7 @@ from silico_py.primitives import (
 from silico_py.scene import Scene, State, check_state
 
 TRIANGLE_SLACK = 1e-9
+TORSION, ROLLING = 0.005, 0.0001  # MuJoCo's own defaults
 APPROXIMATED = "{0} has no counterpart in MuJoCo: a mesh inscribed in it"
 LEFT_OUT = "body {0!r}: {1} has no counterpart in MuJoCo and is left out"
 
@@ -49,8 +51,7 @@ def save_model(scene: Scene, state: State, path: str | Path) -> None:
 
     Raises:
         ValueError: for a state that is not one of the scene's, or what MuJoCo cannot have: a body
-            called `world`, an inertia that no rigid body has, coefficients of friction of which
-            each is not the larger one of two geoms'.
+            called `world`, an inertia that no rigid body has.
 
     Warns:
         ModelWarning: for what is left out.
@@ -65,6 +66,7 @@ def save_model(scene: Scene, state: State, path: str | Path) -> None:
     poses = zip(state.position, state.orientation, strict=True)
     for index, (body, pose) in enumerate(zip(scene.bodies, poses, strict=True)):
         writer.body(index, body, *pose)
+    writer.pairs()
     writer.exclusions({str(names.get(end, end)) for end in pair} for pair in scene.exclude)
     writer.keyframe(state)
     writer.write(Path(path))
@@ -102,6 +104,7 @@ class _Writer:
         self.default = SubElement(default, "geom", condim="3")
         self.asset = SubElement(self.root, "asset")
         self.world = SubElement(self.root, "worldbody")
+        self.contact = SubElement(self.root, "contact")
         self.option.set("timestep", _numbers(scene.timestep))
         self.option.set("gravity", _numbers(scene.gravity))
         if not np.ndim(scene.friction):
@@ -141,8 +144,10 @@ class _Writer:
         element = SubElement(parent, "geom", attributes)
         element.set("pos", _numbers(position))
         element.set("quat", _numbers(orientation))
-        if piece in self.friction:
-            element.set("friction", _frictions(self.friction[piece]))
+        if piece in self.friction.pieces:
+            element.set("friction", _frictions(self.friction.pieces[piece]))
+        if piece in chain.from_iterable(self.friction.pairs):
+            element.set("name", _geom_name(piece))
 
     def _mesh(self, shape: ConvexShape) -> tuple[str, np.ndarray]:
         """Name of a mesh, and where its middle is: MuJoCo keeps vertices in single precision."""
@@ -157,10 +162,16 @@ class _Writer:
         SubElement(self.asset, "mesh", name=name, vertex=points, inertia="shell")
         return name, middle
 
+    def pairs(self) -> None:
+        """Friction that no coefficients of geoms give."""
+        for (first, second), sliding in self.friction.pairs.items():
+            ends = {"geom1": _geom_name(first), "geom2": _geom_name(second)}
+            friction = f"{_numbers(sliding)} {_frictions(sliding)} {_numbers(ROLLING)}"
+            SubElement(self.contact, "pair", ends, condim="3", friction=friction)
+
     def exclusions(self, pairs: Iterable[set[str]]) -> None:
-        contact = SubElement(self.root, "contact")
         for first, second in sorted(sorted(pair) for pair in pairs):
-            SubElement(contact, "exclude", body1=first, body2=second)
+            SubElement(self.contact, "exclude", body1=first, body2=second)
 
     def keyframe(self, state: State) -> None:
         position = np.concatenate([state.position, state.orientation], axis=1)
@@ -232,9 +243,13 @@ def _inertial(body: Body) -> Element:
     )
 
 
+def _geom_name(piece: friction.Piece) -> str:
+    body, number = piece
+    return f"fixed{number}" if body is None else f"body{body}_{number}"
+
+
 def _frictions(sliding: Any) -> str:
-    """With MuJoCo's own defaults for torsion and rolling."""
-    return _numbers([sliding, 0.005, 0.0001])
+    return _numbers([sliding, TORSION, ROLLING])
 
 
 def _numbers(values: Any) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 
 from silico_py.models.compiling import Compiled
 from silico_py.models.errors import Element
-from silico_py.models.layout import WORLD, Layout, body_name, geom_label, lines
+from silico_py.models.layout import WORLD, Layout, body_name, geom_label, lines, may_touch
 from silico_py.models.optional import mujoco
 
 # Whole element kinds: (kind and tag, list in the spec).
@@ -17,7 +17,6 @@ LISTS = (
     ("actuator", "actuators"),
     ("tendon", "tendons"),
     ("equality", "equalities"),
-    ("pair", "pairs"),
     ("flex", "flexes"),
     ("plugin", "plugins"),
     ("sensor", "sensors"),
@@ -25,7 +24,7 @@ LISTS = (
 # Fields younger than the oldest MuJoCo that will do are read as zeros where they lack.
 FREE_JOINT_FIELDS = ("jnt_stiffness", "jnt_stiffnesspoly")
 FREE_DOF_FIELDS = ("dof_damping", "dof_dampingpoly", "dof_frictionloss", "dof_armature")
-GEOM_FIELDS = ("margin", "adhesion", "surfacevel")
+CONTACT_FIELDS = ("margin", "adhesion", "surfacevel")
 DEFAULT_SOLREF = (0.02, 1.0)
 DEFAULT_SOLIMP = (0.9, 0.95, 0.001, 0.5, 2.0)
 
@@ -40,6 +39,7 @@ def unsupported(compiled: Compiled, layout: Layout) -> list[Element]:
         *_asleep(compiled.model),
         *_options(compiled.model.opt),
         *_geoms(compiled),
+        *_pairs(compiled),
         *compiled.extensions,
     ]
 
@@ -123,7 +123,7 @@ def _options(option: Any) -> Iterator[Element]:
 
 def _geoms(compiled: Compiled) -> Iterator[Element]:
     model, where = compiled.model, lines(compiled, "geoms")
-    for g in np.flatnonzero(model.geom_contype | model.geom_conaffinity):
+    for g in np.flatnonzero(may_touch(model)):
         for kind, remark in _geom_remarks(model, int(g)):
             yield Element(
                 kind,
@@ -137,12 +137,36 @@ def _geom_remarks(model: Any, g: int) -> Iterator[tuple[str, str]]:
     for kind in ("hfield", "sdf"):
         if model.geom_type[g] == getattr(mujoco.mjtGeom, f"mjGEOM_{kind.upper()}"):
             yield kind, kind
-    for kind in GEOM_FIELDS:
-        value = _field(model, f"geom_{kind}", model.ngeom)[g]
-        if np.any(value):
-            yield kind, f"{kind} {value}"
-    if model.geom_condim[g] > 3:
-        yield "condim", f"condim {model.geom_condim[g]}"
-    solref, solimp = model.geom_solref[g], model.geom_solimp[g]
+    for kind in CONTACT_FIELDS:
+        yield from _nonzero(kind, _field(model, f"geom_{kind}", model.ngeom)[g])
+    yield from _contact_remarks(model.geom_condim[g], model.geom_solref[g], model.geom_solimp[g])
+
+
+def _pairs(compiled: Compiled) -> Iterator[Element]:
+    model, where = compiled.model, lines(compiled, "pairs")
+    for k in range(model.npair):
+        name = model.pair(k).name
+        for kind, remark in _pair_remarks(model, k):
+            remarks = ", ".join(filter(None, [remark, where.get(k)]))
+            yield Element(kind, "pair", repr(name) if name else f"#{k}", remarks)
+
+
+def _pair_remarks(model: Any, k: int) -> Iterator[tuple[str, str]]:
+    first, second, *_ = model.pair_friction[k]
+    if model.pair_dim[k] > 1 and first != second:
+        yield "pair", f"friction {first} and {second}"
+    for kind in CONTACT_FIELDS:
+        yield from _nonzero(kind, _field(model, f"pair_{kind}", model.npair)[k])
+    yield from _contact_remarks(model.pair_dim[k], model.pair_solref[k], model.pair_solimp[k])
+
+
+def _nonzero(kind: str, value: np.ndarray) -> Iterator[tuple[str, str]]:
+    if np.any(value):
+        yield kind, f"{kind} {value}"
+
+
+def _contact_remarks(condim: int, solref: Any, solimp: Any) -> Iterator[tuple[str, str]]:
+    if condim > 3:
+        yield "condim", f"condim {condim}"
     if tuple(solref) != DEFAULT_SOLREF or tuple(solimp) != DEFAULT_SOLIMP:
         yield "solref", f"solref {solref}, solimp {solimp}"
