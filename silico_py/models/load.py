@@ -54,8 +54,8 @@ def load_model(
     fixed geom, that never touch. A mesh collides as its convex hull, as in MuJoCo. The root link
     of a URDF floats unless it is called `world`.
 
-    The friction of a pair is MuJoCo's: that of an explicit pair, else the larger of the two geoms', or that of
-    higher priority.
+    The friction of a pair is MuJoCo's: that of an explicit pair, else the larger of the two geoms',
+    or that of higher priority.
 
     Args:
         source: path of the file, or the XML itself.
