@@ -54,15 +54,9 @@ WARM_ITERATIONS = 10  # before the cold start takes over
 
 
 class Optimum(NamedTuple):
-    """Solution of a collision program, dimensionless but for the point.
-
-    `alpha` and `value` are the same number. The derivatives of `alpha` are implicit, those of
-    `value` are of the Lagrangian at fixed unknowns (eq. 15 of the single-level paper): they
-    need no linear solve and agree up to the relaxation.
-    """
+    """Solution of a collision program, dimensionless but for the point."""
 
     alpha: Float[Array, ""]
-    value: Float[Array, ""]
     point: Float[Array, "3"]  # world [m]
     normal: Float[Array, "3"]  # N = d alpha / d x_a in units of 1 / length
     converged: Bool[Array, ""]
@@ -113,7 +107,6 @@ def optimum(
     rows = conditions(a, b, length, end.primal, end.dual_a, end.dual_b)
     return Optimum(
         alpha=end.primal.alpha,
-        value=_optimal_value(problem, variables, relaxation),
         point=end.primal.point,
         normal=rows.normal_a,
         converged=located.converged,
@@ -164,29 +157,6 @@ def _follow(
     nothing = jax.tree.map(lambda v: jnp.zeros(v.shape, v.dtype), shapes)
     unsolved = nothing._replace(status=jnp.full_like(nothing.status, Status.MAX_ITERATIONS))
     return jax.lax.while_loop(unfinished, following, (first, unsolved))[1]
-
-
-def _optimal_value(problem: Problem, w: Variables, rho: Float[Array, ""]) -> Float[Array, ""]:
-    """alpha, whose derivative by the poses and shapes is that of alpha - lam.f at fixed w."""
-
-    # What is traced comes in as an argument: the rule below may run in another trace.
-    @jax.custom_jvp
-    def alpha(data: tuple, rho: Array, w: Variables) -> Array:
-        return w.cells[0].x[0, 3]
-
-    @alpha.defjvp
-    def alpha_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
-        data, rho, w = primals
-        # Implicit only for the second derivative; the first needs no more than the value of w.
-        w = implicit(problem.with_data(data), w, rho)
-
-        def lagrangian(data: tuple) -> Array:
-            (group,) = problem.with_data(data).groups
-            return -jnp.sum(w.cells[0].dual * group.residual(w.y, w.cells[0]).slack)
-
-        return alpha(data, rho, w), jax.jvp(lagrangian, (data,), (tangents[0],))[1]
-
-    return alpha(problem.data, *jax.lax.stop_gradient((rho, w)))
 
 
 class Collision(NamedTuple):
@@ -247,8 +217,18 @@ def collide(
 @partial(jitted, static_argnames="max_iterations")
 def _collide(a: Piece, b: Piece, relaxation: Array, max_iterations: int) -> Collision:
     length = pair_length(a.shape, b.shape)
+    # As seen from the smaller shape: what is far away is rounded by as much.
+    base = _middle(a, b)
+    a, b = (piece._replace(center=piece.center - base) for piece in (a, b))
     found = solve_collision(a, b, length, relaxation, max_iterations)
-    return Collision(found.value, found.point, safe_unit(found.normal), found.converged)
+    return Collision(found.alpha, base + found.point, safe_unit(found.normal), found.converged)
+
+
+def _middle(a: Piece, b: Piece) -> Float[Array, "3"]:
+    """Of the shape whose length is that of the pair."""
+    if not (a.shape.scaled and b.shape.scaled):
+        return a.reference if a.shape.scaled else b.reference
+    return jnp.where(a.length < b.length, a.reference, b.reference)
 
 
 def _place(name: str, shape: ConvexShape, pose: tuple[Any, Any]) -> Piece:

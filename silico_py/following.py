@@ -100,8 +100,37 @@ def changed(place: Place, moving: Moving, change: Numbers) -> State:
     return linear(pushed, pulled, place, change, place.following)
 
 
+def differentiable(place: Place, found: tuple[Array, Array]) -> tuple[Array, Array]:
+    """The matrices of `sensitivity` at a place, with derivatives by what they depend on."""
+
+    def evaluated(place: Place, found: tuple[Array, Array]) -> tuple[Array, Array]:
+        return found
+
+    return differentiated_as(lambda place, _: _implicit_matrices(place), evaluated)(place, found)
+
+
+def _implicit_matrices(place: Place) -> tuple[Array, Array]:
+    """Those matrices, in operations that jax differentiates again."""
+    still, start = jax.tree.leaves(place.scene), jax.tree.leaves((place.state, place.control))
+    moving = Moving((*(False for _ in still), *(True for _ in start)), by_scene=False)
+    n = len(place.y)
+
+    def column(inputs: Float[Array, "n 18"]) -> Float[Array, " 12n"]:
+        before = tangents.rate(place.state, inputs[:, :12]), inputs[:, 12:]
+        return tangents.slope(*_implicitly(moving, place, jax.tree.leaves(before))).reshape(-1)
+
+    columns = jnp.eye(18 * n, dtype=place.y.dtype).reshape(-1, n, 18)
+    total = jax.vmap(column, out_axes=1)(columns).reshape(12 * n, n, 18)
+    return total[..., :12].reshape(12 * n, -1), total[..., 12:].reshape(12 * n, -1)
+
+
 def _implicitly_pushed(moving: Moving, place: Place, change: Numbers) -> State:
     """How the next state changes, in operations that jax differentiates again."""
+    return _implicitly(moving, place, change)[1]
+
+
+def _implicitly(moving: Moving, place: Place, change: Numbers) -> tuple[State, State]:
+    """The next state and its change."""
     _, smooth = relaxations(place.options, place.y.dtype)
 
     def following(*numbers: Array) -> State:
@@ -110,7 +139,7 @@ def _implicitly_pushed(moving: Moving, place: Place, change: Numbers) -> State:
         y = place.y + moved - jax.lax.stop_gradient(moved)
         return next_state(begun.motions, begun.arm, y)
 
-    return jax.jvp(following, tuple(moving.numbers(place)), tuple(change))[1]
+    return jax.jvp(following, tuple(moving.numbers(place)), tuple(change))
 
 
 def _implicitly_pulled(moving: Moving, place: Place, weights: State) -> Numbers:

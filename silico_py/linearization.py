@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,7 +13,8 @@ from jaxtyping import Array, Bool, Float
 
 from silico_py import sensitivity
 from silico_py.compilation import jitted
-from silico_py.one_step import begin, end, solved
+from silico_py.following import Place, differentiable
+from silico_py.one_step import begin, end, next_state, solved
 from silico_py.options import SolverOptions, check_relaxations, or_default
 from silico_py.scene import Scene, State, check_state
 from silico_py.simulate import checked_control
@@ -98,7 +100,10 @@ def _along(
         found = solved(begun, rho, options, start, accept=not with_step)
         point = found.variables
         where = sensitivity.Where(begun, point, point.y, state, options.formulation)
-        matrices = sensitivity.matrices(where)
+        following = next_state(begun.motions, begun.arm, point.y)
+        here = replace(options, relaxation=rho, gradient_relaxation=None)
+        place = Place(scene, state, control, here, point, point.y, following)
+        matrices = differentiable(place, sensitivity.matrices(where))
         if not with_step:
             return point, matrices
         solution = found._replace(variables=implicit(begun.problem, point, rho))

@@ -110,7 +110,7 @@ def pullback(where: Where, weights: Float[Array, "n 12"]) -> Float[Array, "n 18"
 
 def _evaluated(function: Callable, where: Where, *weights: Array) -> Any:
     """A function of it, by one kernel wherever its matrix is factorised inside of one: a single
-    derivative is worth that."""
+    derivative is worth that. It has no derivatives (see `following.differentiable`)."""
     begun, point, y, state, formulation = where
 
     def derivative(data: tuple, point: Variables, *args: Any) -> Any:
@@ -121,7 +121,7 @@ def _evaluated(function: Callable, where: Where, *weights: Array) -> Any:
     unit = replace(state, orientation=begun.motions.orientation)
     bodies = Inputs(begun.motions, begun.arm, unit)
     run = fused_if_small(derivative, begun.problem, point.y.size)
-    return run(begun.problem.data, point, y, bodies, *weights)
+    return run(*jax.lax.stop_gradient((begun.problem.data, point, y, bodies, *weights)))
 
 
 def _matrices(

@@ -99,6 +99,36 @@ def test_normal_is_the_gradient_of_alpha(pair):
     np.testing.assert_allclose(collide(x, q).normal, gradient, atol=1e-3)
 
 
+@pytest.mark.parametrize("rho", [1e-11, 1e-4, 1e-1])
+def test_derivatives_are_those_at_the_relaxation(rho):
+    """By the position of a shape and the logarithm of the relaxation."""
+    a, b, (x, q) = sp.Box((0.2, 0.3, 0.1)), sp.Cylinder(0.2, 0.3), random_poses(7)
+
+    @jax.jit
+    def at(numbers):
+        pose = numbers[:3], q[0, 0]
+        found = sp.collide(a, pose, b, (x[0, 1], q[0, 1]), rho * jnp.exp(numbers[3]))
+        return jnp.append(found.point, found.alpha)
+
+    start = np.append(x[0, 0], 0.0)
+    h = 1e-6 * np.eye(4)
+    expected = np.stack([at(start + e) - at(start - e) for e in h], axis=-1) / 2e-6
+    found = jax.jit(jax.jacrev(at))(start)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("distance", [1e3, 1e5])
+def test_far_from_the_origin(pair, distance):
+    _, _, collide = pair
+    x, q = random_poses(2)
+    x = np.round(x * 2**20) / 2**20  # which is exact there, too
+    shift = 2.0 ** np.round(np.log2(distance)) * np.array([1.0, -0.5, 0.25])
+    near, far = collide(x, q), collide(x + shift, q)
+    assert far.converged.all()
+    np.testing.assert_allclose(far.alpha, near.alpha, rtol=1e-9)
+    np.testing.assert_allclose(far.point - shift, near.point, atol=1e-6)
+
+
 FLAT, ON_A_VERTEX = (1.0, 0.0, 0.0, 0.0), (0.8804762392, 0.2798481423, 0.3647051996, 0.1159168956)
 FLOOR = sp.HalfSpace((0, 0, 1), 0.0)
 EXCESS = {  # of a relaxed alpha in relaxations: 1 an active row, 1/2 an active second-order cone

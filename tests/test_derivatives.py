@@ -281,6 +281,27 @@ def test_hessian_vector_products(curvature, rho):
     np.testing.assert_allclose(product, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+def test_the_derivative_of_a_step_has_derivatives(drop, reverse):
+    """By state, scene and smoothing, in both modes."""
+    scene, state = drop
+    weights = np.random.default_rng(1).normal(size=(12, 18))
+
+    def entries(numbers):
+        velocity, friction, rho = numbers[:3], numbers[3], 1e-2 * jnp.exp(numbers[4])
+        start = dataclasses.replace(state(60), velocity=velocity[None])
+        changed = dataclasses.replace(scene, friction=friction)
+        a, b, following, _ = sp.linearize(changed, start, smoothing=rho, with_step=True)
+        return jnp.sum(weights * jnp.concatenate([a, b], axis=1)) + following.position.sum()
+
+    start = jnp.append(state(60).velocity[0], jnp.array([scene.friction, 0.0]))
+    run, h = jax.jit(entries), 1e-5 * np.eye(5)
+    expected = np.array([run(start + e) - run(start - e) for e in h]) / 2e-5
+    found = jax.jit((jax.jacrev if reverse else jax.jacfwd)(entries))(start)
+    assert np.abs(expected).min() > 1e-3
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6 * np.abs(expected).max())
+
+
 def by_numbers(name):
     """A step as a function of all numbers of state and control, quaternions of any length among
     them."""
