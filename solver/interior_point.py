@@ -39,7 +39,7 @@ from silico_py.solver.problem import Problem, choose
 from silico_py.solver.steps import BOUNDARY, next_step
 from silico_py.solver.vectors import Variables
 
-LONGER = 1.5  # times as many steps where an attempt is close to a solution
+LONGER = 3  # halves of its steps that an attempt may take close to a solution
 LEAST_REACH = 1e-8  # of a step along a path
 
 
@@ -100,9 +100,8 @@ def walk(
 def is_walking(problem: Problem, it: Iterate, how: Attempt, options: Options) -> Bool[Array, ""]:
     """Whether an attempt goes on; the only one at a monotone problem never gives up."""
     close = is_past_folds(it) & ~how.timid
-    longer = jnp.ceil(LONGER * how.longest.astype(float)).astype(int)
-    longest = jnp.where(close, longer, how.longest)
-    hopeless = it.stalled | (it.iterations - it.begun >= longest)
+    halves = jnp.where(close, LONGER, 2)
+    hopeless = it.stalled | (2 * (it.iterations - it.begun) >= halves * how.longest)
     hopeless |= how.timid & (it.easing > 0)
     lost = (it.path.reach < LEAST_REACH) | (it.path.share > paths.ASTRAY)
     hopeless |= it.path.active & lost
