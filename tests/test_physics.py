@@ -113,6 +113,16 @@ def test_a_sticking_box_creeps_as_relaxed_friction_says(timestep, rho):
     assert speed == pytest.approx(rho * tangent / ((mu**2 - tangent**2) * pressed), rel=0.02)
 
 
+def test_what_touches_without_a_load_parts_at_the_root_of_the_relaxation():
+    body = sp.Body("box", sp.Box(half_extents=(0.2, 0.2, 0.02)), mass=1.0)
+    scene = sp.Scene([body], [floor()], 0.02, gravity=(0.0, 0.0, 0.0))
+    state = scene.state(position=[[0.0, 0.0, 0.02]])
+    speeds = [
+        rolled(scene, state, 30, relaxation=rho).state.velocity[-1, 0, 2] for rho in (1e-4, 1e-6)
+    ]
+    assert speeds[0] / speeds[1] == pytest.approx(10, rel=0.02)
+
+
 @pytest.mark.parametrize("friction", [0.8, 30.0, 1e4])
 def test_rolling_sphere_accelerates_at_five_sevenths(friction):
     angle, h = 0.2, 0.01
