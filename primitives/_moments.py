@@ -77,14 +77,15 @@ class Edges(NamedTuple):
 
     Attributes:
         ends: indices of its points, start and end.
-        middle, span: of the edge.
+        middle, along, length: of the edge; its direction is a unit vector.
         angle: of the arc; signed, so that it is smooth at 0, where a flat face was cut in two.
         sum: of the normals at the ends of the arc.
     """
 
     ends: Int[np.ndarray, "edges 2"]
     middle: Float[Array, "edges 3"]
-    span: Float[Array, "edges 3"]
+    along: Float[Array, "edges 3"]
+    length: Float[Array, " edges"]
     angle: Float[Array, " edges"]
     sum: Float[Array, "edges 3"]
 
@@ -94,20 +95,11 @@ class Edges(NamedTuple):
         ends, sides = edges(triangles)
         start, end = points[ends[:, 0]], points[ends[:, 1]]
         n1, n2 = faces.normal[sides[:, 0]], faces.normal[sides[:, 1]]
-        along = (end - start) / jnp.linalg.norm(end - start, axis=-1, keepdims=True)
+        length = jnp.linalg.norm(end - start, axis=-1)
+        along = (end - start) / length[:, None]
         sine = jnp.sum(along * jnp.cross(n1, n2), axis=-1)
         angle = jnp.arctan2(sine, jnp.sum(n1 * n2, axis=-1))
-        return cls(ends, (start + end) / 2, end - start, angle, n1 + n2)
-
-    @property
-    def length(self) -> Float[Array, " edges"]:
-        """Of the edges."""
-        return jnp.linalg.norm(self.span, axis=-1)
-
-    @property
-    def along(self) -> Float[Array, "edges 3"]:
-        """Their directions."""
-        return self.span / self.length[:, None]
+        return cls(ends, (start + end) / 2, along, length, angle, n1 + n2)
 
     @property
     def arc(self) -> Float[Array, "edges 3"]:
@@ -153,14 +145,14 @@ def _slabs(faces: Faces, r: Scalar) -> Moments:
 
 def _wedges(sides: Edges, r: Scalar) -> Moments:
     """Along the edges: x = y + h u with u on the arc between two normals."""
-    length, angle, middle, arc = sides.length, sides.angle, sides.middle, sides.arc
-    bisector = sides.sum / jnp.linalg.norm(sides.sum, axis=-1, keepdims=True)
-    across = jnp.cross(sides.along, bisector)
+    _, middle, along, length, angle, normals = sides
+    bisector = normals / jnp.linalg.norm(normals, axis=-1, keepdims=True)
+    across, arc = jnp.cross(along, bisector), sides.arc
     wedge = length * angle * r**2 / 2
     mixed = _outer_sum(length, middle, arc)
     second = (
         _outer_sum(wedge, middle, middle)
-        + _outer_sum(wedge / 12, sides.span, sides.span)
+        + _outer_sum(wedge * length**2 / 12, along, along)
         + r**3 / 3 * (mixed + mixed.T)
         + r**4 / 8 * _outer_sum(length * (angle + jnp.sin(angle)), bisector, bisector)
         + r**4 / 8 * _outer_sum(length * (angle - jnp.sin(angle)), across, across)

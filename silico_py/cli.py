@@ -174,10 +174,10 @@ def study(
     jax.config.update("jax_enable_x64", True)
     if quick:  # which compiles more than it runs
         os.environ.setdefault("SILICO_PY_ONE_KERNEL", "0")
-    others = OTHERS if "all" in (other or ()) else other or ()
+    others = other or ()
     with _complaints():
         _writable(out)
-        run_study(out, quick, others, runs)
+        run_study(out, quick, OTHERS if "all" in others else others, runs)
 
 
 @app.command()

@@ -102,17 +102,14 @@ def changed(place: Place, moving: Moving, change: Numbers) -> State:
 
 def differentiable(place: Place, found: tuple[Array, Array]) -> tuple[Array, Array]:
     """The matrices of `sensitivity` at a place, with derivatives by what they depend on."""
-
-    def evaluated(place: Place, found: tuple[Array, Array]) -> tuple[Array, Array]:
-        return found
-
-    return differentiated_as(lambda place, _: _implicit_matrices(place), evaluated)(place, found)
+    again = differentiated_as(lambda place, _: _implicit_matrices(place), lambda _, found: found)
+    return again(place, found)
 
 
 def _implicit_matrices(place: Place) -> tuple[Array, Array]:
     """Those matrices, in operations that jax differentiates again."""
     still, start = jax.tree.leaves(place.scene), jax.tree.leaves((place.state, place.control))
-    moving = Moving((*(False for _ in still), *(True for _ in start)), by_scene=False)
+    moving = Moving(len(still) * (False,) + len(start) * (True,), by_scene=False)
     n = len(place.y)
 
     def column(inputs: Float[Array, "n 18"]) -> Float[Array, " 12n"]:

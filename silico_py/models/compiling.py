@@ -45,7 +45,9 @@ def compile_model(source: str | Path, keyframe: str | None) -> Compiled:
         elif folder is not None and Path(source).suffix == ".xml":
             spec = mujoco.MjSpec.from_file(str(Path(source).resolve()))
         else:  # MuJoCo reads no file that is called otherwise
-            spec = mujoco.MjSpec.from_string(text, include=_included(text, folder))
+            spec = mujoco.MjSpec.from_string(
+                text, include=_included(text, folder) if folder else {}
+            )
             spec.modelfiledir = str((folder or Path()).resolve())
         model = spec.compile()
     except ValueError as error:
@@ -73,14 +75,14 @@ def _read(source: str | Path) -> tuple[str, str, Path | None]:
     return str(path), _decoded(path.read_bytes()), path.parent
 
 
-def _included(text: str, folder: Path | None) -> dict[str, bytes]:
+def _included(text: str, folder: Path) -> dict[str, bytes]:
     """The files that MJCF includes, and those that they do: paths are relative to `folder`, that of
-    the model (None for a string, whose files MuJoCo finds)."""
+    the model."""
     found: dict[str, bytes] = {}
-    texts = [] if folder is None else [text]
+    texts = [text]
     while texts:
         for name in _includes(texts.pop()):
-            path = Path(folder or "", name)
+            path = folder / name
             if not path.is_file():
                 raise FileNotFoundError(f"{path}: no such file, but the model includes it")
             if name not in found:

@@ -66,9 +66,8 @@ def hull(points: np.ndarray, max_vertices: int | None) -> Hull:
 
 def check_limit(max_hull_vertices: int | None) -> None:
     """Refuse a number of vertices that makes no solid."""
-    if max_hull_vertices is None:
-        return
-    count("max_hull_vertices", max_hull_vertices, 4)
+    if max_hull_vertices is not None:
+        count("max_hull_vertices", max_hull_vertices, 4)
 
 
 def pieces(

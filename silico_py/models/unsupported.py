@@ -48,8 +48,7 @@ def _lists(compiled: Compiled) -> Iterator[Element]:
     for kind, elements in LISTS:
         where = lines(compiled, elements)
         for element in getattr(compiled.spec, elements):
-            name = repr(element.name) if element.name else f"#{element.id}"
-            yield Element(kind, kind, name, where.get(element.id, ""))
+            yield Element(kind, kind, _label(element), where.get(element.id, ""))
 
 
 def _joints(compiled: Compiled) -> Iterator[Element]:
@@ -60,17 +59,21 @@ def _joints(compiled: Compiled) -> Iterator[Element]:
             continue
         word = kind.name.removeprefix("mjJNT_").lower()
         body = body_name(model, model.jnt_bodyid[j])
-        remark = ", ".join(filter(None, [f"{word} of body {body!r}", where.get(j)]))
-        yield Element("joint", "joint", _joint_label(model, j), remark)
+        remark = _joined(f"{word} of body {body!r}", where.get(j))
+        yield Element("joint", "joint", _label(model.joint(j)), remark)
 
 
 def _field(model: Any, name: str, length: int) -> np.ndarray:
     return getattr(model, name, np.zeros(length))
 
 
-def _joint_label(model: Any, joint: int) -> str:
-    name = model.joint(joint).name
-    return repr(name) if name else f"#{joint}"
+def _label(element: Any) -> str:
+    """What messages call it."""
+    return repr(element.name) if element.name else f"#{element.id}"
+
+
+def _joined(*remarks: str | None) -> str:
+    return ", ".join(filter(None, remarks))
 
 
 def _free_joints(model: Any) -> Iterator[Element]:
@@ -85,7 +88,7 @@ def _free_joints(model: Any) -> Iterator[Element]:
         ]
         if present:
             remark = "free, with " + ", ".join(present)
-            yield Element("damping", "joint", _joint_label(model, int(j)), remark)
+            yield Element("damping", "joint", _label(model.joint(int(j))), remark)
 
 
 def _bodies(model: Any, layout: Layout) -> Iterator[Element]:
@@ -98,7 +101,7 @@ def _bodies(model: Any, layout: Layout) -> Iterator[Element]:
 
 
 def _asleep(model: Any) -> Iterator[Element]:
-    """Bodies that hang where they are until something touches them; MuJoCo has them since 3.3.5."""
+    """Bodies that hang where they are until something touches them; older MuJoCos have none."""
     policy = getattr(mujoco, "mjtSleepPolicy", None)
     if policy is None or not model.opt.enableflags & mujoco.mjtEnableBit.mjENBL_SLEEP:
         return
@@ -125,48 +128,39 @@ def _geoms(compiled: Compiled) -> Iterator[Element]:
     model, where = compiled.model, lines(compiled, "geoms")
     for g in np.flatnonzero(may_touch(model)):
         for kind, remark in _geom_remarks(model, int(g)):
-            yield Element(
-                kind,
-                "geom",
-                geom_label(model, int(g)),
-                ", ".join(filter(None, [remark, where.get(int(g))])),
-            )
+            name = geom_label(model, int(g))
+            yield Element(kind, "geom", name, _joined(remark, where.get(int(g))))
 
 
 def _geom_remarks(model: Any, g: int) -> Iterator[tuple[str, str]]:
     for kind in ("hfield", "sdf"):
         if model.geom_type[g] == getattr(mujoco.mjtGeom, f"mjGEOM_{kind.upper()}"):
             yield kind, kind
-    for kind in CONTACT_FIELDS:
-        yield from _nonzero(kind, _field(model, f"geom_{kind}", model.ngeom)[g])
-    yield from _contact_remarks(model.geom_condim[g], model.geom_solref[g], model.geom_solimp[g])
+    yield from _contact_remarks(model, "geom", g, model.geom_condim[g])
 
 
 def _pairs(compiled: Compiled) -> Iterator[Element]:
     model, where = compiled.model, lines(compiled, "pairs")
     for k in range(model.npair):
-        name = model.pair(k).name
         for kind, remark in _pair_remarks(model, k):
-            remarks = ", ".join(filter(None, [remark, where.get(k)]))
-            yield Element(kind, "pair", repr(name) if name else f"#{k}", remarks)
+            yield Element(kind, "pair", _label(model.pair(k)), _joined(remark, where.get(k)))
 
 
 def _pair_remarks(model: Any, k: int) -> Iterator[tuple[str, str]]:
     first, second, *_ = model.pair_friction[k]
     if model.pair_dim[k] > 1 and first != second:
         yield "pair", f"friction {first} and {second}"
+    yield from _contact_remarks(model, "pair", k, model.pair_dim[k])
+
+
+def _contact_remarks(model: Any, of: str, k: int, condim: int) -> Iterator[tuple[str, str]]:
+    """By the fields that geoms and pairs have in common."""
     for kind in CONTACT_FIELDS:
-        yield from _nonzero(kind, _field(model, f"pair_{kind}", model.npair)[k])
-    yield from _contact_remarks(model.pair_dim[k], model.pair_solref[k], model.pair_solimp[k])
-
-
-def _nonzero(kind: str, value: np.ndarray) -> Iterator[tuple[str, str]]:
-    if np.any(value):
-        yield kind, f"{kind} {value}"
-
-
-def _contact_remarks(condim: int, solref: Any, solimp: Any) -> Iterator[tuple[str, str]]:
+        value = _field(model, f"{of}_{kind}", k + 1)[k]
+        if np.any(value):
+            yield kind, f"{kind} {value}"
     if condim > 3:
         yield "condim", f"condim {condim}"
+    solref, solimp = (getattr(model, f"{of}_{name}")[k] for name in ("solref", "solimp"))
     if tuple(solref) != DEFAULT_SOLREF or tuple(solimp) != DEFAULT_SOLIMP:
         yield "solref", f"solref {solref}, solimp {solimp}"

@@ -93,13 +93,13 @@ def identify(
 
 
 def _check_states(start: State, observed: State) -> None:
-    for name, states, axes in (("start", start, 2), ("observed", observed, 3)):
+    shapes = ("n", "3"), ("steps", "n", "3")
+    for name, states, shape in zip(("start", "observed"), (start, observed), shapes, strict=True):
         if not isinstance(states, State):
             raise ValueError(f"{name}: expected a State, got {type(states).__name__}")
-        if np.ndim(states.position) != axes:
-            shape = ("steps", "n", 3)[3 - axes :]
+        if np.ndim(states.position) != len(shape):
             raise ValueError(
-                f"{name}: expected positions of shape ({', '.join(map(str, shape))}), got "
+                f"{name}: expected positions of shape ({', '.join(shape)}), got "
                 f"{np.shape(states.position)}"
             )
 
