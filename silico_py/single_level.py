@@ -10,13 +10,16 @@ from jaxtyping import Array, Float
 from silico_py import friction
 from silico_py.collision_program import (
     CollisionRows,
+    Piece,
     Primal,
     central_start,
     conditions,
+    pair_length,
     without_excess,
 )
 from silico_py.contact import CONE, Contact, Kinematics, Touch, both_kinematics, current, exchange
 from silico_py.primitives import ConvexShape
+from silico_py.primitives._base import safe_norm, safe_unit
 from silico_py.solver import CellResidual, CellVariables, ProductCone
 
 DISTANT = 10.0  # scaling of a pair from which on it is a unit where the pair flies apart
@@ -24,6 +27,9 @@ START_GAMMA = 10.0  # largest normal impulse of the start, dimensionless
 # Scaling beyond which the impulse of the start falls with distance: pairs far apart would throw
 # the bodies of a heap about before the touching ones have their say.
 START_FAR = 2.0
+# Shapes whose centres coincide have no normal to part along: up to this distance, in lengths of the
+# pair, the start takes them as this much further apart, along any direction if there is none.
+COINCIDENT, START_APART, ANY_DIRECTION = 0.01, 0.3, (0.48, 0.36, 0.8)
 
 
 class Unknowns(NamedTuple):
@@ -86,7 +92,7 @@ def _touch(u: Unknowns, rows: CollisionRows, c: Contact) -> Touch:
 def start_contact(c: Contact) -> tuple[Contact, CellVariables]:
     """Central start at the current pose: feasible slacks."""
     a, b = current(c.a), current(c.b)
-    s = central_start(a, b)
+    s = central_start(_told_apart(a, b), b)
     alpha, dtype = s.primal.alpha, s.primal.alpha.dtype
     # What is far away and stays there has slacks and, at a long arm, slips of that size: their
     # products would be as large, and steps that suit them none that suits what touches.
@@ -101,3 +107,15 @@ def start_contact(c: Contact) -> tuple[Contact, CellVariables]:
     slack = [s.slack_a / distance, s.slack_b / distance, (alpha - 1)[None], slip]
     variables = CellVariables(*(jnp.concatenate(parts) for parts in (x, dual, slack)))
     return c, variables
+
+
+def _told_apart(a: Piece, b: Piece) -> Piece:
+    """The piece a, moved away from b if their centres coincide."""
+    if not (a.shape.scaled and b.shape.scaled):
+        return a
+    apart = a.reference - b.reference
+    anywhere = jnp.array(ANY_DIRECTION, apart.dtype)
+    direction = jnp.where(jnp.all(apart == 0), anywhere, safe_unit(apart))
+    length = pair_length(a.shape, b.shape)
+    move = jnp.where(safe_norm(apart) < COINCIDENT * length, START_APART * length, 0)
+    return a._replace(center=a.center + move * direction)

@@ -110,6 +110,29 @@ def test_boxes_that_start_in_each_other_part():
         assert float(sp.collide(shape, next(poses), shape, next(poses)).alpha) > 1 - 4e-6
 
 
+@pytest.mark.parametrize("apart", [0.0, 1e-14, 1e-9, 1e-4])
+def test_boxes_that_start_as_one_part(apart):
+    """There is no normal between them: each may go anywhere, but the other way."""
+    scene, _ = sp.scenes.stack(2)
+    way = np.array([0.6, 0.64, 0.48])
+    start = scene.state(position=[[0.0, 0.0, 0.3], apart * way + [0.0, 0.0, 0.3]])
+    following, info = stepped(scene, start)
+    assert bool(info.converged)
+    report = reference.check_step(scene, start, None, following, info)
+    assert report.ok, report
+    shape, _, _ = scene.bodies[0].pieces[0]
+    poses = zip(following.position, following.orientation, strict=True)
+    assert float(sp.collide(shape, next(poses), shape, next(poses)).alpha) > 1 - 4e-6
+
+
+def test_a_state_with_nothing_given_can_be_stepped():
+    """Five boxes at the origin, half in the floor."""
+    scene, _ = sp.scenes.stack(5)
+    _, info = stepped(scene, scene.state())
+    assert bool(info.converged)
+    assert float(info.contacts.alpha.min()) > 1 - 1e-9
+
+
 @pytest.fixture(scope="module")
 def small_on_large():
     """1 g and 1 cm on a tonne and 10 m."""
