@@ -140,7 +140,7 @@ class Scene:
         )
 
 
-def check_state(scene: Scene, state: State) -> None:
+def check_state(scene: Scene, state: State, name: str = "state") -> None:
     """Refuse a state that `Scene.state` would not have made; NaN is for the step to report.
 
     Raises:
@@ -150,26 +150,39 @@ def check_state(scene: Scene, state: State) -> None:
     if not isinstance(scene, Scene):
         raise ValueError(f"scene: expected a Scene, got {type(scene).__name__}")
     if not isinstance(state, State):
-        raise ValueError(f"state: expected a State, got {type(state).__name__}")
+        raise ValueError(f"{name}: expected a State, got {type(state).__name__}")
     n = len(scene.bodies)
     for field in dataclasses.fields(State):
         value, shape = getattr(state, field.name), (n, 4 if field.name == "orientation" else 3)
         if not isinstance(value, (jax.Array, np.ndarray)) or value.dtype.kind != "f":
-            raise ValueError(f"state: {field.name} must be a floating-point array, got {value!r}")
+            raise ValueError(f"{name}: {field.name} must be a floating-point array, got {value!r}")
         if value.shape != shape:
-            raise ValueError(f"state: {field.name} must have shape {shape}, got {value.shape}")
+            raise ValueError(f"{name}: {field.name} must have shape {shape}, got {value.shape}")
         if value.dtype != state.position.dtype:
             raise ValueError(
-                f"state: {field.name} is {value.dtype}, position {state.position.dtype}; "
+                f"{name}: {field.name} is {value.dtype}, position {state.position.dtype}; "
                 "give all fields one precision"
             )
     if state.position.dtype != scene.timestep.dtype:
         raise ValueError(
-            f"state: is {state.position.dtype}, the scene {scene.timestep.dtype}; give both one "
+            f"{name}: is {state.position.dtype}, the scene {scene.timestep.dtype}; give both one "
             "precision"
         )
     if not isinstance(state.orientation, jax.core.Tracer):
-        check_unit("state: orientation", np.asarray(state.orientation))
+        check_unit(f"{name}: orientation", np.asarray(state.orientation))
+
+
+def check_start(scene: Scene, state: State, name: str = "state") -> None:
+    """Refuse what `check_state` does, and NaN: a search from there has no step that reports it.
+
+    Raises:
+        ValueError: as `check_state`, and for entries that are not finite.
+    """
+    check_state(scene, state, name)
+    for field in dataclasses.fields(State):
+        vector(
+            f"{name}: {field.name}", getattr(state, field.name), *getattr(state, field.name).shape
+        )
 
 
 def check_precision(scene: Scene) -> None:

@@ -14,9 +14,9 @@ from scipy.optimize import least_squares
 
 from silico_py import rotation
 from silico_py.options import SolverOptions, check_relaxations
-from silico_py.scene import Scene, State
+from silico_py.scene import Scene, State, check_start
 from silico_py.simulate import rollout
-from silico_py.validation import number, vector
+from silico_py.validation import number, quaternions, vector
 
 RELAXATIONS = (1e-3, 1e-6)
 
@@ -26,7 +26,8 @@ class Identified(NamedTuple):
 
     Attributes:
         parameters: by name.
-        deviations: standard deviations by name, from the residual at the solution.
+        deviations: standard deviations by name, from the residual at the solution; infinite where
+            the observation does not tell the parameter.
         residual: root mean square difference of the poses [m, rad]; turns count as twice the sine
             of half their angle.
         evaluations: roll-outs, each with its derivative.
@@ -51,7 +52,8 @@ def identify(
     """Find positive parameters whose roll-out follows the observed poses.
 
     `scipy.optimize.least_squares` on the logarithms of the parameters, with the exact Jacobian
-    of the roll-out; each relaxation starts from the parameters of the one before.
+    of the roll-out; each relaxation starts from the parameters of the one before. Its trust region
+    starts at a factor of e: where a parameter hardly matters, the slope says nothing of how far.
 
     Args:
         make_scene: the scene of given parameters, by name; differentiated, so it must use them
@@ -63,64 +65,73 @@ def identify(
         relaxations: rho of the roll-outs, one after the other.
 
     Raises:
-        ValueError: for no parameters, a guess that is not positive, states that are not what they
-            should be, or controls that do not fit the observation.
+        ValueError: for no parameters, a guess that is not positive, what does not make a scene of
+            it, states that are not what they should be or not finite, or controls that do not fit
+            the observation.
     """
-    if not guess:
-        raise ValueError("guess: needs at least one parameter")
+    if not (isinstance(guess, Mapping) and guess):
+        raise ValueError(f"guess: needs at least one parameter by name, got {guess!r}")
     for name, value in guess.items():
         number(f"guess[{name!r}]", value, positive=True)
-    _check_states(start, observed)
+    check_start(_made(make_scene, guess), start, "start")
+    steps = _check_observed(observed, len(start.position))
     check_relaxations("relaxations", relaxations, start.position.dtype)
-    names = tuple(guess)
-    steps, n = observed.position.shape[:2]
-    controls = np.zeros((steps, n, 6)) if controls is None else controls
-    controls = vector("controls", controls, steps, n, 6)
-    at = _fits(make_scene, names, start, observed, controls)
-    logarithms, evaluations = np.log([guess[name] for name in names]), 0
+    shape = (steps, len(start.position), 6)
+    controls = vector("controls", np.zeros(shape) if controls is None else controls, *shape)
+    at = _fits(make_scene, dict(guess), start, observed, controls)
+    factors, evaluations = np.zeros(len(guess)), 0
     for rho in relaxations:
         fit = least_squares(
             lambda u, rho=rho: at(u.tobytes(), rho).residuals,
-            logarithms,
+            factors,
             jac=lambda u, rho=rho: at(u.tobytes(), rho).jacobian,
-            x_scale="jac",
-            method="lm",
             xtol=1e-10,
+            gtol=None,  # is not relative: what is told by millimetres would stay where it is
         )
-        logarithms, evaluations = fit.x, evaluations + fit.nfev
+        factors, evaluations = fit.x, evaluations + fit.nfev
     converged = bool(at(fit.x.tobytes(), relaxations[-1]).converged)
-    return _result(names, fit, evaluations, converged)
+    return _result(guess, fit, evaluations, converged)
 
 
-def _check_states(start: State, observed: State) -> None:
-    shapes = ("n", "3"), ("steps", "n", "3")
-    for name, states, shape in zip(("start", "observed"), (start, observed), shapes, strict=True):
-        if not isinstance(states, State):
-            raise ValueError(f"{name}: expected a State, got {type(states).__name__}")
-        if np.ndim(states.position) != len(shape):
-            raise ValueError(
-                f"{name}: expected positions of shape ({', '.join(shape)}), got "
-                f"{np.shape(states.position)}"
-            )
+def _made(make_scene: Callable, guess: Mapping[str, float]) -> Scene:
+    if not callable(make_scene):
+        raise ValueError(f"make_scene: expected a function, got {make_scene!r}")
+    scene = make_scene(guess)
+    if not isinstance(scene, Scene):
+        raise ValueError(f"make_scene: must return a Scene, got {type(scene).__name__}")
+    return scene
+
+
+def _check_observed(observed: State, n: int) -> int:
+    """The number of steps that were observed."""
+    if not isinstance(observed, State):
+        raise ValueError(f"observed: expected a State, got {type(observed).__name__}")
+    shape = np.shape(observed.position)
+    if len(shape) != 3 or shape[0] == 0:
+        raise ValueError(f"observed: expected positions of shape (steps, n, 3), got {shape}")
+    vector("observed: position", observed.position, shape[0], n, 3)
+    quaternions("observed: orientation", observed.orientation, shape[0], n)
+    return shape[0]
 
 
 class _Fit(NamedTuple):
     """Of a roll-out with some parameters."""
 
     residuals: Float[np.ndarray, " rows"]
-    jacobian: Float[np.ndarray, "rows parameters"]  # by their logarithms
+    jacobian: Float[np.ndarray, "rows parameters"]  # by the logarithms
     converged: Bool[np.ndarray, ""]
 
 
 def _fits(
-    make_scene: Callable, names: tuple[str, ...], start: State, observed: State, controls: Array
+    make_scene: Callable, guess: Mapping[str, float], start: State, observed: State, controls: Array
 ) -> Callable[[bytes, float], _Fit]:
-    """Of logarithms of the parameters and a relaxation, by one program for all of them."""
+    """Of logarithms of the parameters over the guess and a relaxation, by one program for all."""
 
     @jax.jit
     @partial(jax.jacfwd, has_aux=True)
     def run(logarithms: Array, relaxation: Array) -> tuple[Array, tuple[Array, Array]]:
-        scene = make_scene(dict(zip(names, jnp.exp(logarithms), strict=True)))
+        factors = zip(guess.items(), jnp.exp(logarithms), strict=True)
+        scene = make_scene({name: factor * value for (name, value), factor in factors})
         found = rollout(scene, start, controls, SolverOptions(relaxation=relaxation))
         turn = rotation.between(observed.orientation, found.state.orientation)
         offset = found.state.position - observed.position
@@ -135,14 +146,24 @@ def _fits(
     return at
 
 
-def _result(names: tuple[str, ...], fit: Any, evaluations: int, converged: bool) -> Identified:
-    values = np.exp(fit.x)
-    variance = 2 * fit.cost / max(len(fit.fun) - len(names), 1)
-    relative = np.sqrt(np.diag(np.linalg.pinv(fit.jac.T @ fit.jac)) * variance)
+def _result(guess: Mapping[str, float], fit: Any, evaluations: int, converged: bool) -> Identified:
+    values = np.exp(fit.x) * [float(value) for value in guess.values()]
+    variance = 2 * fit.cost / max(len(fit.fun) - len(guess), 1)
+    relative = np.sqrt(_told(fit.jac) * variance)
     return Identified(
-        parameters=dict(zip(names, values.tolist(), strict=True)),
-        deviations=dict(zip(names, (values * relative).tolist(), strict=True)),
+        parameters=dict(zip(guess, values.tolist(), strict=True)),
+        deviations=dict(zip(guess, (values * relative).tolist(), strict=True)),
         residual=float(np.sqrt(np.mean(fit.fun**2))),
         evaluations=evaluations,
         success=bool(fit.success) and converged,
     )
+
+
+def _told(jacobian: Float[np.ndarray, "rows parameters"]) -> Float[np.ndarray, " parameters"]:
+    """The diagonal of (J^T J)^-1; infinite where rounding alone would tell a parameter."""
+    _, values, directions = np.linalg.svd(np.linalg.qr(jacobian, "r"), full_matrices=True)
+    values = np.pad(values, (0, len(directions) - len(values)))
+    rounding = np.finfo(values.dtype).eps
+    seen = values > rounding * max(jacobian.shape) * max(values.max(), 1)
+    unseen = np.any(np.abs(directions[~seen]) > np.sqrt(rounding), axis=0)
+    return np.where(unseen, np.inf, np.sum((directions[seen] / values[seen, None]) ** 2, axis=0))

@@ -19,7 +19,7 @@ from scipy.optimize import OptimizeResult, least_squares
 
 from silico_py import rotation
 from silico_py.options import SolverOptions, check_relaxations
-from silico_py.scene import Scene, State, check_state
+from silico_py.scene import Scene, State, check_start
 from silico_py.simulate import Trajectory, rollout
 from silico_py.validation import count, is_count, number, quaternions, vector
 
@@ -106,7 +106,7 @@ def push_to(
     Raises:
         ValueError: for names the scene does not have, a malformed goal, or values out of range.
     """
-    check_state(scene, state)
+    check_start(scene, state)
     actuation = _actuation(scene, target, pusher, directions)
     size = scene.bodies[actuation.target].shapes.characteristic_length
     goal = Goal(vector("position", position, 3), quaternions("orientation", orientation), size)

@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from silico_py.planning import planar
 from silico_py.primitives import Sphere
-from silico_py.scene import Scene, State, check_state
+from silico_py.scene import Scene, State, check_start
 from silico_py.validation import vector
 
 
@@ -50,7 +50,7 @@ class Task(NamedTuple):
         index = held.index(False)
         fingers = np.array([k for k in range(len(held)) if k != index])
         _check(scene, fingers)
-        check_state(scene, state)
+        check_start(scene, state)
         body = scene.bodies[index]
         start = planar.poses(*(np.asarray(v[index]) for v in (state.position, state.orientation)))
         gyration = float(np.sqrt(body.inertia[2, 2] / body.mass))
