@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
@@ -35,11 +34,6 @@ class Moments(NamedTuple):
         spread = self.second - self.volume * jnp.outer(center, center)
         inertia = jnp.trace(spread) * jnp.eye(3, dtype=spread.dtype) - spread
         return MassProperties(self.volume, origin + center, inertia)
-
-
-def middle_of(points: Float[Array, "n 3"]) -> Vector3:
-    """Where moments of a hull are taken about; nothing depends on how it moves."""
-    return jax.lax.stop_gradient(jnp.mean(points, axis=0))
 
 
 def solid_moments(points: Float[Array, "n 3"], triangles: Triangles) -> Moments:
@@ -77,12 +71,14 @@ class Edges(NamedTuple):
 
     Attributes:
         ends: indices of its points, start and end.
+        sides: indices of its two triangles.
         middle, along, length: of the edge; its direction is a unit vector.
         angle: of the arc; signed, so that it is smooth at 0, where a flat face was cut in two.
         sum: of the normals at the ends of the arc.
     """
 
     ends: Int[np.ndarray, "edges 2"]
+    sides: Int[np.ndarray, "edges 2"]
     middle: Float[Array, "edges 3"]
     along: Float[Array, "edges 3"]
     length: Float[Array, " edges"]
@@ -99,12 +95,21 @@ class Edges(NamedTuple):
         along = (end - start) / length[:, None]
         sine = jnp.sum(along * jnp.cross(n1, n2), axis=-1)
         angle = jnp.arctan2(sine, jnp.sum(n1 * n2, axis=-1))
-        return cls(ends, (start + end) / 2, along, length, angle, n1 + n2)
+        return cls(ends, sides, (start + end) / 2, along, length, angle, n1 + n2)
 
     @property
     def arc(self) -> Float[Array, "edges 3"]:
-        """The integral of the normals along each arc."""
+        """The integral of the normals n along each arc."""
         return jnp.tan(self.angle / 2)[:, None] * self.sum
+
+    @property
+    def arc_second(self) -> Float[Array, "edges 3 3"]:
+        """The integral of n n^T along each arc."""
+        bisector = self.sum / jnp.linalg.norm(self.sum, axis=-1, keepdims=True)
+        across, sine = jnp.cross(self.along, bisector), jnp.sin(self.angle)
+        return jnp.einsum("k,ki,kj->kij", (self.angle + sine) / 2, bisector, bisector) + jnp.einsum(
+            "k,ki,kj->kij", (self.angle - sine) / 2, across, across
+        )
 
 
 def edges(triangles: Triangles) -> tuple[np.ndarray, np.ndarray]:
@@ -145,46 +150,102 @@ def _slabs(faces: Faces, r: Scalar) -> Moments:
 
 def _wedges(sides: Edges, r: Scalar) -> Moments:
     """Along the edges: x = y + h u with u on the arc between two normals."""
-    _, middle, along, length, angle, normals = sides
-    bisector = normals / jnp.linalg.norm(normals, axis=-1, keepdims=True)
-    across, arc = jnp.cross(along, bisector), sides.arc
-    wedge = length * angle * r**2 / 2
+    middle, along, length, arc = sides.middle, sides.along, sides.length, sides.arc
+    wedge = length * sides.angle * r**2 / 2
     mixed = _outer_sum(length, middle, arc)
     second = (
         _outer_sum(wedge, middle, middle)
         + _outer_sum(wedge * length**2 / 12, along, along)
         + r**3 / 3 * (mixed + mixed.T)
-        + r**4 / 8 * _outer_sum(length * (angle + jnp.sin(angle)), bisector, bisector)
-        + r**4 / 8 * _outer_sum(length * (angle - jnp.sin(angle)), across, across)
+        + r**4 / 4 * jnp.einsum("k,kij->ij", length, sides.arc_second)
     )
     return Moments(jnp.sum(wedge), wedge @ middle + r**3 / 3 * (length @ arc), second)
+
+
+class Normals(NamedTuple):
+    """Integrals of 1, n and n n^T over the cone of unit normals n at each vertex.
+
+    On the sphere, with the arcs of angle theta that bound the cone, their outward conormal nu (plus
+    or minus the edge's direction) and int n dl = tan(theta/2) (n1 + n2), the divergence theorem
+    gives int n = -1/2 sum theta nu and 3 int n n^T = omega I - sum nu (int n dl)^T, with omega the
+    solid angle.
+    """
+
+    solid_angle: Float[Array, " n"]
+    first: Float[Array, "n 3"]
+    second: Float[Array, "n 3 3"]
+
+    @classmethod
+    def of(
+        cls, points: Float[Array, "n 3"], triangles: Triangles, faces: Faces, sides: Edges
+    ) -> Normals:
+        """Of a closed mesh of a convex polyhedron."""
+        count = len(points)
+        omega = _solid_angles(count, triangles, faces)
+        turn = sides.angle[:, None] * sides.along
+        arcs = jnp.einsum("ki,kj->kij", sides.along, sides.arc)
+        whole = omega[:, None, None] * jnp.eye(3, dtype=points.dtype)
+        boundary = _around(count, sides, arcs, arcs)
+        return cls(omega, -_around(count, sides, turn, turn) / 2, (whole - boundary) / 3)
+
+
+def _around(
+    count: int,
+    sides: Edges,
+    at_start: Float[Array, "edges *shape"],
+    at_end: Float[Array, "edges *shape"],
+) -> Float[Array, "n *shape"]:
+    """Sums at the vertices of what their edges bring; those that end there bring minus it."""
+    zero = jnp.zeros((count, *at_start.shape[1:]), at_start.dtype)
+    return zero.at[sides.ends[:, 0]].add(at_start).at[sides.ends[:, 1]].add(-at_end)
 
 
 def _sectors(
     points: Float[Array, "n 3"], triangles: Triangles, faces: Faces, sides: Edges, r: Scalar
 ) -> Moments:
-    """At the vertices: x = v + h n.
-
-    With n over the vertex's cone of normals, whose boundary arcs have angle theta, outward
-    conormal nu (plus or minus the edge's direction) and int n dl = tan(theta/2) (n1 + n2), the
-    divergence theorem on the sphere gives int n = -1/2 sum theta nu and
-    3 int n n^T = omega I - sum nu (int n dl)^T, with omega the solid angle.
-    """
-    omega = _solid_angles(len(points), triangles, faces)
-    conormal = jnp.concatenate([sides.along, -sides.along])
-    turn = jnp.concatenate([sides.angle, sides.angle])[:, None] * conormal
-    at = np.concatenate([sides.ends[:, 0], sides.ends[:, 1]])
-    mean = jnp.zeros_like(points).at[at].add(-0.5 * turn)
-    boundary = jnp.einsum("ki,kj->ij", conormal, jnp.concatenate([sides.arc, sides.arc]))
-    normals = (jnp.sum(omega) * jnp.eye(3, dtype=points.dtype) - boundary) / 3
+    """At the vertices: x = v + h n."""
+    omega, mean, normals = Normals.of(points, triangles, faces, sides)
     mixed = points.T @ mean
     second = (
         r**3 / 3 * _outer_sum(omega, points, points)
         + r**4 / 4 * (mixed + mixed.T)
-        + r**5 / 5 * normals
+        + r**5 / 5 * jnp.sum(normals, axis=0)
     )
     first = r**3 / 3 * (omega @ points) + r**4 / 4 * jnp.sum(mean, axis=0)
     return Moments(r**3 / 3 * jnp.sum(omega), first, second)
+
+
+def sector_rates(
+    points: Float[Array, "n 3"],
+    motion: Float[Array, "n 3"],
+    normals: Normals,
+    sides: Edges,
+    r: Scalar,
+    growth: Scalar,
+) -> Moments:
+    """Integrals of n . motion + growth, the speed of x = v + r n, times 1, x and x x^T over these.
+
+    Again by the divergence theorem,
+    4 int n n^T (n . w) = w (int n)^T + (int n) w^T - sum (nu . w) int n n^T dl.
+    """
+    omega, first, second = normals
+    crossing = (jnp.sum(sides.along * motion[sides.ends[:, k]], axis=-1) for k in range(2))
+    arcs = (across[:, None, None] * sides.arc_second for across in crossing)
+    mixed = jnp.einsum("ni,nj->nij", motion, first)
+    third = (mixed + mixed.swapaxes(1, 2) - _around(len(points), sides, *arcs)) / 4
+    speed = jnp.sum(first * motion, axis=-1) + growth * omega
+    turned = jnp.einsum("nij,nj->ni", second, motion) + growth * first
+    spread = points.T @ turned
+    rates = (
+        _outer_sum(speed, points, points)
+        + r * (spread + spread.T)
+        + r**2 * jnp.sum(third + growth * second, axis=0)
+    )
+    return Moments(
+        r**2 * jnp.sum(speed),
+        r**2 * (speed @ points + r * jnp.sum(turned, axis=0)),
+        r**2 * rates,
+    )
 
 
 def _solid_angles(count: int, triangles: Triangles, faces: Faces) -> Float[Array, " n"]:

@@ -2,19 +2,21 @@
 
 Which faces meet at which vertex is structure; where the vertices lie is a smooth function of
 (A, b) as long as that structure holds. So the first is static and computed by Qhull, the
-second is jnp and differentiable.
+second is jnp and differentiable. Where more than three faces meet, a vertex splits when they move;
+its derivative then follows all of them as well as one point can.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from functools import partial
+from itertools import combinations, pairwise
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 from scipy.optimize import linprog
 from scipy.spatial import ConvexHull, QhullError
 
@@ -31,10 +33,26 @@ class Topology:
         vertices: for each vertex, three rows of A whose planes meet there
         triangles: vertex indices of a closed outward mesh (faces are cut into fans), or None
             where (A, b) were traced at construction and `vertices` lists every triple of rows
+        rows: of A, the face of each triangle
+        meeting: for each vertex, all rows whose faces meet there, in their order around it
     """
 
     vertices: tuple[tuple[int, int, int], ...]
     triangles: tuple[tuple[int, int, int], ...] | None
+    rows: tuple[int, ...] = ()
+    meeting: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def simple(self) -> bool:
+        """Whether three faces meet at each vertex."""
+        return all(len(rows) == 3 for rows in self.meeting)
+
+    @property
+    def fans(self) -> Int[np.ndarray, "n triples 3"]:
+        """For each vertex triples of rows whose normals span those of all that meet there."""
+        longest = max(len(rows) for rows in self.meeting)
+        padded = (rows + rows[-1:] * (longest - len(rows)) for rows in self.meeting)
+        return np.array([[(r[0], *pair) for pair in pairwise(r[1:])] for r in padded])
 
     @classmethod
     def unknown(cls, rows: int) -> Topology:
@@ -73,23 +91,41 @@ def find_topology(A: np.ndarray, b: np.ndarray, tolerance: float) -> tuple[Topol
     corners = _corners(A, room)
     size = np.max(np.linalg.norm(corners, axis=1))
     near = 10 * tolerance * size + 1e3 * np.finfo(float).eps * np.max(np.abs(b))
-    found: list[Corner] = []
+    points: list[np.ndarray] = []
     for point in corners:
-        if not any(np.linalg.norm(point - other.point) <= near for other in found):
-            touching = np.flatnonzero(np.abs(A @ point - room) <= near)
-            found.append(Corner(_triple(A, touching.tolist()), point, set(touching.tolist())))
-    found.sort(key=lambda corner: corner.triple)
-    triples = tuple(corner.triple for corner in found)
-    points = np.array([corner.point for corner in found])
-    return Topology(triples, _triangles(A, points, found)), points + center
+        if not any(np.linalg.norm(point - other) <= near for other in points):
+            points.append(point)
+    touches = np.abs(points @ A.T - room) <= near
+    touches[:, _redundant(touches)] = False
+    meeting = [_around(A, np.flatnonzero(rows)) for rows in touches]
+    found = sorted(Corner(_triple(A, rows), rows, k) for k, rows in enumerate(meeting))
+    order = [corner.place for corner in found]
+    mesh = _triangles(A, np.array(points)[order], touches[order])
+    topology = Topology(
+        vertices=tuple(corner.triple for corner in found),
+        triangles=tuple(triangle for _, triangle in mesh),
+        rows=tuple(row for row, _ in mesh),
+        meeting=tuple(corner.meeting for corner in found),
+    )
+    return topology, np.array(points)[order] + center
 
 
 class Corner(NamedTuple):
-    """A vertex: three rows that define it, where it is, and all rows that touch it."""
+    """A vertex: three rows that define it, all that meet there, where it is found."""
 
     triple: tuple[int, int, int]
-    point: np.ndarray
-    touching: set[int]
+    meeting: tuple[int, ...]
+    place: int
+
+
+def _redundant(touches: Bool[np.ndarray, "n m"]) -> list[int]:
+    """Rows without a face of their own: they touch fewer than three vertices, or copy another."""
+    redundant, seen = [], set()
+    for row, ring in enumerate(touches.T):
+        if np.sum(ring) < 3 or ring.tobytes() in seen:
+            redundant.append(row)
+        seen.add(ring.tobytes())
+    return redundant
 
 
 def _corners(A: np.ndarray, room: np.ndarray) -> Float[np.ndarray, "n 3"]:
@@ -108,32 +144,37 @@ def _corners(A: np.ndarray, room: np.ndarray) -> Float[np.ndarray, "n 3"]:
     return polar.equations[:, :3] / -polar.equations[:, 3:]
 
 
-def _triple(A: np.ndarray, touching: list[int]) -> tuple[int, int, int]:
+def _around(A: np.ndarray, rows: np.ndarray) -> tuple[int, ...]:
+    """Rows whose faces meet in a vertex, in their order around it."""
+    outward = A[rows].mean(axis=0)
+    first = np.cross(outward, np.eye(3)[np.argmin(np.abs(outward))])
+    second = np.cross(outward, first)
+    angle = np.arctan2(A[rows] @ second / (second @ second), A[rows] @ first / (first @ first))
+    return tuple(rows[np.argsort(angle)].tolist())
+
+
+def _triple(A: np.ndarray, meeting: tuple[int, ...]) -> tuple[int, int, int]:
     """The first well-conditioned triple of rows: stable under small changes of (A, b)."""
-    choices = list(combinations(touching, 3))
+    choices = list(combinations(meeting, 3))
     volumes = np.array([abs(np.linalg.det(A[list(rows)])) for rows in choices])
     return choices[int(np.argmax(volumes >= 0.5 * volumes.max()))]
 
 
 def _triangles(
-    A: np.ndarray, points: np.ndarray, corners: Sequence[Corner]
-) -> tuple[tuple[int, int, int], ...]:
-    """Each face as a fan of triangles that run counter-clockwise, seen from outside."""
-    triangles, seen = [], set()
-    for row in range(len(A)):
-        ring = [k for k in range(len(points)) if row in corners[k].touching]
-        if len(ring) < 3 or frozenset(ring) in seen:  # redundant, or a copy of another row
-            continue
-        seen.add(frozenset(ring))
+    A: np.ndarray, points: np.ndarray, touches: Bool[np.ndarray, "n m"]
+) -> list[tuple[int, tuple[int, int, int]]]:
+    """The rows of the faces, each cut into a fan of triangles, counter-clockwise from outside."""
+    triangles = []
+    for row in np.flatnonzero(touches.any(axis=0)).tolist():
+        ring = np.flatnonzero(touches[:, row])
         first = np.cross(A[row], np.eye(3)[np.argmin(np.abs(A[row]))])
         second = np.cross(A[row], first)
         offset = points[ring] - points[ring].mean(axis=0)
         angle = np.arctan2(offset @ second, offset @ first)
-        ring = [ring[k] for k in np.argsort(angle)]
-        start = ring.index(min(ring))
-        ring = ring[start:] + ring[:start]
-        triangles += [(ring[0], ring[k], ring[k + 1]) for k in range(1, len(ring) - 1)]
-    return tuple(triangles)
+        ring = ring[np.argsort(angle)]
+        start, *others = np.roll(ring, -np.argmin(ring)).tolist()
+        triangles += [(row, (start, one, two)) for one, two in pairwise(others)]
+    return triangles
 
 
 def vertices(
@@ -144,18 +185,77 @@ def vertices(
     Where the structure is unknown, triples that do not meet in a vertex give `inside`, which
     is never the furthest point of anything.
     """
-    rows = np.array(topology.vertices)
-    a1, a2, a3 = (A[rows[:, k]] for k in range(3))
-    b1, b2, b3 = (b[rows[:, k]][:, None] for k in range(3))
-    c23, c31, c12 = jnp.cross(a2, a3), jnp.cross(a3, a1), jnp.cross(a1, a2)
-    volume = jnp.sum(a1 * c23, axis=-1, keepdims=True)
     if topology.triangles is not None:
-        return (b1 * c23 + b2 * c31 + b3 * c12) / volume
+        return _meeting_points(A, b, topology)
+    moments, volume = _cramer(A, b[np.array(topology.vertices)], np.array(topology.vertices))
     regular = jnp.abs(volume) > 1e-6
-    points = (b1 * c23 + b2 * c31 + b3 * c12) / jnp.where(regular, volume, 1)
+    points = moments / jnp.where(regular, volume, 1)
     tolerance = 100 * jnp.finfo(A.dtype).eps * jnp.max(jnp.abs(b))
     feasible = jnp.all(points @ A.T <= b[None, :] + tolerance, axis=-1, keepdims=True)
     return jnp.where(regular & feasible, points, inside[None, :])
+
+
+def _cramer(
+    A: Float[Array, "m 3"], b: Float[Array, "n 3"], rows: Int[Array | np.ndarray, "n 3"]
+) -> tuple[Float[Array, "n 3"], Float[Array, "n 1"]]:
+    """Numerators and denominator of where each triple of planes meets, with these offsets."""
+    a1, a2, a3 = (A[rows[:, k]] for k in range(3))
+    c23, c31, c12 = jnp.cross(a2, a3), jnp.cross(a3, a1), jnp.cross(a1, a2)
+    volume = jnp.sum(a1 * c23, axis=-1, keepdims=True)
+    return b[:, :1] * c23 + b[:, 1:2] * c31 + b[:, 2:] * c12, volume
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(2,))
+def _meeting_points(
+    A: Float[Array, "m 3"], b: Float[Array, " m"], topology: Topology
+) -> Float[Array, "n 3"]:
+    """Where the planes of each triple meet."""
+    rows = np.array(topology.vertices)
+    points, volume = _cramer(A, b[rows], rows)
+    return points / volume
+
+
+@_meeting_points.defjvp
+def _moved(topology: Topology, primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+    """Each vertex follows its triple, then all that meet there in the sense of least squares."""
+    (A, b), (dA, db) = primals, tangents
+    points, rows = _meeting_points(A, b, topology), np.array(topology.vertices)
+    speed = db - points @ dA.T
+    moments, volume = _cramer(A, speed[np.arange(len(rows))[:, None], rows], rows)
+    motion = moments / volume
+    if topology.simple:
+        return points, motion
+    meets = np.zeros((len(points), len(A)))
+    for k, meeting in enumerate(topology.meeting):
+        meets[k, list(meeting)] = 1
+    missed = meets * (speed - motion @ A.T)
+    normal = jnp.einsum("nm,mi,mj->nij", meets.astype(A.dtype), A, A)
+    return points, motion + jnp.linalg.solve(normal, (missed @ A)[..., None])[..., 0]
+
+
+def furthest(
+    A: Float[Array, "m 3"], b: Float[Array, " m"], topology: Topology, direction: Vector3
+) -> Vector3:
+    """The vertex that reaches furthest along a direction.
+
+    Of the faces that meet there it follows three between whose normals the direction lies: as those
+    move, so does the plane across the direction that supports the solid.
+    """
+    points = _meeting_points(A, b, topology)
+    best = jnp.argmax(points @ direction)
+    if topology.simple:
+        return points[best]
+    rows = jnp.asarray(topology.fans)[best]
+    a1, a2, a3 = (A[rows[:, k]] for k in range(3))
+    shares = jnp.stack([jnp.cross(a2, a3), jnp.cross(a3, a1), jnp.cross(a1, a2)])
+    volume = jnp.sum(a1 * shares[0], axis=-1)
+    real = volume != 0  # not only there to make fans of one length
+    least = jnp.min(shares @ direction / jnp.where(real, volume, 1), axis=0)
+    least = jnp.where(real, least, -jnp.inf)
+    chosen = rows[jnp.argmax(least)][None]
+    moments, volume = _cramer(A, b[chosen], chosen)
+    point = (moments / volume)[0]
+    return jax.lax.stop_gradient(points[best] - point) + point
 
 
 def planes_of_vertices(

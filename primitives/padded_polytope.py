@@ -24,7 +24,8 @@ from silico_py.primitives._base import (
 )
 from silico_py.primitives._conic_gauge import conic_gauge
 from silico_py.primitives._mesh import hull_mesh, revolve, sphere_profile
-from silico_py.primitives._moments import edges, middle_of, padding_moments, solid_moments
+from silico_py.primitives._moments import edges
+from silico_py.primitives._transport import about_middle, padded_moments
 from silico_py.primitives.polytope import Polytope
 from silico_py.solver.cones import SECOND_ORDER, ProductCone
 
@@ -121,11 +122,9 @@ class PaddedPolytope(ConvexShape):
 
     def mass_properties(self) -> MassProperties:
         """Exact: the polytope and the layer around it (Steiner's decomposition)."""
-        points, triangles = self.core.vertices, self.core.triangles
-        middle = middle_of(points)
-        core = solid_moments(points - middle, triangles)
-        layer = padding_moments(points - middle, triangles, self.radius)
-        return core.plus(layer).mass_properties(middle)
+        faces = self.core.faces
+        middle, planes = about_middle(self.A, self.b, faces)
+        return padded_moments(planes, self.radius, faces).mass_properties(middle)
 
     def surface_mesh(self, resolution: int = 32) -> Mesh:
         """Inscribed mesh with `resolution` segments around an edge's full circle."""

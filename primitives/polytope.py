@@ -21,13 +21,14 @@ from silico_py.primitives._base import (
     safe_norm,
     static,
 )
-from silico_py.primitives._moments import middle_of, solid_moments
 from silico_py.primitives._polyhedron import (
     Topology,
     find_topology,
+    furthest,
     planes_of_vertices,
     vertices,
 )
+from silico_py.primitives._transport import about_middle, polytope_moments
 from silico_py.solver.cones import ProductCone
 
 # An origin closer to a face than this share of the size is not a good centre to scale about.
@@ -43,11 +44,12 @@ class Polytope(ConvexShape):
     `reference`: the origin if it lies well inside, else the centroid, which is then a leaf
     like the others. Redundant rows are kept.
 
-    Which faces meet at which vertex is found at construction and is static: derivatives hold
-    it fixed, and polytopes can be stacked for `vmap` when it is the same. Where A or b are
-    known only as shapes (inside `jit`), `support` still works but the origin must lie inside
-    and `mass_properties` is refused; `dataclasses.replace` on a polytope made outside keeps
-    its structure and has neither limit.
+    Which faces meet at which vertex is found at construction and is static, and polytopes can
+    be stacked for `vmap` when it is the same. Derivatives follow the faces; a vertex where more
+    than three meet has none, and is given the least-squares one. Where A or b are known only as
+    shapes (inside `jit`), `support` still works but the origin must lie inside and
+    `mass_properties` is refused; `dataclasses.replace` on a polytope made outside keeps its
+    structure and has neither limit.
 
     Args:
         A: (m, 3) outward normals
@@ -97,8 +99,7 @@ class Polytope(ConvexShape):
                 size = np.max(np.linalg.norm(points - points.mean(axis=0), axis=1))
                 center = jnp.zeros(3, dtype)
                 if np.min(offsets) < REFERENCE_MARGIN * size:
-                    corners = vertices(normals, heights, topology, center)
-                    center = _solid(corners, np.array(topology.triangles)).center_of_mass
+                    center = _solid(normals, heights, topology).center_of_mass
             known = concrete(center)
             if known is not None and np.min(offsets - rows @ known) <= 0:
                 raise ValueError("reference: must lie strictly inside A x <= b; move it inside")
@@ -143,14 +144,23 @@ class Polytope(ConvexShape):
         return vertices(self.A, self.b, self.topology, self.reference)
 
     @property
-    def triangles(self) -> np.ndarray:
-        """(faces, 3) indices into `vertices` of a closed outward mesh."""
+    def faces(self) -> Topology:
+        """What is known of the faces.
+
+        Raises:
+            ValueError: where A and b were traced at construction.
+        """
         if self.topology.triangles is None:
             raise ValueError(
                 "Polytope: A and b were traced at construction, so its faces are unknown; "
                 "build it outside jit and use dataclasses.replace inside"
             )
-        return np.array(self.topology.triangles)
+        return self.topology
+
+    @property
+    def triangles(self) -> np.ndarray:
+        """(faces, 3) indices into `vertices` of a closed outward mesh."""
+        return np.array(self.faces.triangles)
 
     @property
     def _room(self) -> Float[Array, " m"]:
@@ -167,12 +177,14 @@ class Polytope(ConvexShape):
 
     def support(self, direction: Vector3) -> Vector3:
         """Furthest vertex along `direction`."""
+        if self.topology.triangles is not None:
+            return furthest(self.A, self.b, self.topology, direction)
         points = self.vertices
         return points[jnp.argmax(points @ direction)]
 
     def mass_properties(self) -> MassProperties:
-        """Exact, by signed tetrahedra over the faces."""
-        return _solid(self.vertices, self.triangles)
+        """Exact, by signed tetrahedra over the faces; its derivatives follow each face."""
+        return _solid(self.A, self.b, self.faces)
 
     def surface_mesh(self, resolution: int = 1) -> Mesh:
         """The faces cut into triangles; `resolution` has no effect."""
@@ -189,7 +201,6 @@ class Polytope(ConvexShape):
         return jnp.max(safe_norm(self.vertices - self.reference[None, :]))
 
 
-def _solid(points: Float[Array, "n 3"], triangles: np.ndarray) -> MassProperties:
-    """Of a closed mesh of these corners."""
-    middle = middle_of(points)
-    return solid_moments(points - middle, triangles).mass_properties(middle)
+def _solid(A: Float[Array, "m 3"], b: Float[Array, " m"], faces: Topology) -> MassProperties:
+    middle, planes = about_middle(A, b, faces)
+    return polytope_moments(planes, faces).mass_properties(middle)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.spatial import ConvexHull
 from scipy.spatial.transform import Rotation
 from shapes import (
     BOUNDED,
@@ -547,6 +548,76 @@ def test_polytope_from_vertices_follows_its_vertices():
     # Moving one corner of a tetrahedron changes the volume by a third of the opposite area.
     opposite = np.cross(TETRAHEDRON[1] - TETRAHEDRON[0], TETRAHEDRON[2] - TETRAHEDRON[0]) / 6
     np.testing.assert_allclose(np.abs(gradient[3]), np.abs(opposite), atol=1e-12)
+
+
+OCTAHEDRON = np.array([[x, y, z] for x in (1, -1) for y in (1, -1) for z in (1, -1)], float)
+CLOUD = np.random.default_rng(3).normal(size=(12, 3)) * [0.3, 0.2, 0.1] + [0.1, 0.0, 0.05]
+CROWDED = {  # more than three faces meet in a vertex
+    "octahedron": Polytope(OCTAHEDRON, 0.3 * np.ones(8)),
+    "pyramid": SHAPES["polytope_on_face"],
+    "hull": Polytope.from_vertices(CLOUD),
+}
+
+
+@pytest.mark.parametrize("name", CROWDED)
+def test_volume_grows_by_the_area_of_each_face(name):
+    shape = CROWDED[name]
+    planes, points = np.asarray(shape.A), np.asarray(shape.vertices)
+    areas = []
+    for normal, height in zip(planes, np.asarray(shape.b), strict=True):
+        across = np.linalg.svd(normal[None])[2][1:]
+        ring = points[np.abs(points @ normal - height) < 1e-9]
+        areas.append(ConvexHull(ring @ across.T).volume)
+    rates = jax.grad(lambda b: dataclasses.replace(shape, b=b).mass_properties().volume)(shape.b)
+    np.testing.assert_allclose(rates, areas, rtol=1e-9)
+
+
+@pytest.mark.parametrize("solid", ["core", "padded", "sum"])
+@pytest.mark.parametrize("name", CROWDED)
+def test_mass_follows_each_face(name, solid):
+    """By A and b, against differences of the core whose structure is found anew.
+
+    A padding of 1e-5 counts for nothing: corners of more than three faces have no derivative.
+    """
+    shape = CROWDED[name]
+    rounded = {
+        "core": lambda core: core,
+        "padded": lambda core: PaddedPolytope(core=core, radius=1e-5),
+        "sum": lambda core: MinkowskiSum(core, Sphere(1e-5)),
+    }
+
+    def values(solid, A, b):
+        mass = rounded[solid](dataclasses.replace(shape, A=A, b=b)).mass_properties()
+        return jnp.concatenate([mass.volume[None], mass.center_of_mass, mass.inertia.ravel()])
+
+    rng = np.random.default_rng(0)
+    start = (shape.A, shape.b)
+    way = tuple(jnp.asarray(rng.normal(size=v.shape)) for v in start)
+    _, found = jax.jvp(partial(values, solid), start, way)
+    ends = ([v + s * 1e-6 * w for v, w in zip(start, way, strict=True)] for s in (1, -1))
+    plus, minus = (values("core", *end) for end in ends)
+    atol = 1e-7 if solid == "core" else 5e-4
+    np.testing.assert_allclose(found, (plus - minus) / 2e-6, atol=atol * np.abs(found).max())
+
+
+def test_padding_follows_faces_edges_and_corners():
+    """Of a solid with three faces in each corner: by A, b and the radius, and twice by b."""
+    shape = PaddedPolytope(core=SHAPES["polytope_tetrahedron"], radius=0.1)
+
+    def inertia(A, b, radius):
+        core = dataclasses.replace(shape.core, A=A, b=b)
+        return PaddedPolytope(core=core, radius=radius).mass_properties().inertia
+
+    start, rng = (shape.A, shape.b, shape.radius), np.random.default_rng(0)
+    for k, value in enumerate(start):
+        way = jnp.asarray(rng.normal(size=value.shape))
+
+        def along(t, k=k, way=way):
+            return inertia(*(v + t * way if j == k else v for j, v in enumerate(start)))
+
+        for function in [along, jax.jacfwd(along)] if k == 1 else [along]:
+            expected = (function(1e-5) - function(-1e-5)) / 2e-5
+            np.testing.assert_allclose(jax.jacfwd(function)(0.0), expected, rtol=1e-6, atol=1e-9)
 
 
 def test_polytope_rows_are_normalised_and_the_frame_kept():
