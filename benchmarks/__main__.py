@@ -16,6 +16,7 @@ from rich.console import Console
 
 import silico_py as sp
 from benchmarks import harness
+from silico_py.interruption import end_at_once
 
 # Modules beside this one; only those that run are imported, and so what they need.
 ALL = (
@@ -92,4 +93,5 @@ def _on_one_core(name: str, quick: bool) -> bool:
 
 
 if __name__ == "__main__":
+    end_at_once()
     sys.exit(main())

@@ -240,7 +240,7 @@ class Shape:
 def _describe(value: Any) -> str:
     if isinstance(value, tuple):
         return "(" + ", ".join(_describe(item) for item in value) + ")"
-    if not hasattr(value, "dtype") or isinstance(value, Shape):
+    if isinstance(value, Shape) or not hasattr(value, "dtype"):
         return repr(value)
     known = concrete(value)
     if known is not None and known.size <= 4:

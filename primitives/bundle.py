@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -36,6 +37,7 @@ class Bundle(Shape):
     Args:
         pieces: sequence of (shape, position (3,) [m], orientation (4,) unit quaternion
             (w, x, y, z)), from the piece's frame to the bundle's
+        shapes, positions, orientations: the same side by side, instead of pieces
 
     Raises:
         ValueError: if the bundle is empty, a shape is not a bounded primitive, dtypes differ,
@@ -48,12 +50,20 @@ class Bundle(Shape):
     positions: Float[Array, "n 3"]
     orientations: Float[Array, "n 4"]
 
-    def __init__(self, pieces: Iterable[tuple[Shape, ArrayLike, ArrayLike]]) -> None:
+    def __init__(
+        self,
+        pieces: Iterable[tuple[Shape, ArrayLike, ArrayLike]] | None = None,
+        *,
+        shapes: Iterable[Shape] | None = None,
+        positions: ArrayLike | None = None,
+        orientations: ArrayLike | None = None,
+    ) -> None:
+        pieces = _side_by_side(shapes, positions, orientations) if pieces is None else pieces
         pieces = several("pieces", pieces, "(shape, position, orientation)")
         if not pieces:
             raise ValueError("pieces: a bundle needs at least one piece")
-        shapes: list[Shape] = []
-        positions, orientations = [], []
+        members: list[Shape] = []
+        places, turns = [], []
         for k, piece in enumerate(pieces):
             if not (isinstance(piece, (tuple, list)) and len(piece) == 3):
                 raise ValueError(f"pieces[{k}]: expected (shape, position, orientation)")
@@ -64,19 +74,19 @@ class Bundle(Shape):
                 raise ValueError(
                     f"pieces[{k}]: expected a bounded primitive, got {type(shape).__name__}"
                 )
-            if shapes and shape.dtype != shapes[0].dtype:
+            if members and shape.dtype != members[0].dtype:
                 raise ValueError(
-                    f"pieces[{k}]: has dtype {shape.dtype}, the first has {shapes[0].dtype}; "
+                    f"pieces[{k}]: has dtype {shape.dtype}, the first has {members[0].dtype}; "
                     "build all with one float dtype"
                 )
-            shapes.append(shape)
-            positions.append(parameter(f"pieces[{k}] position", position, (3,), shape.dtype))
-            orientations.append(unit(f"pieces[{k}] orientation", orientation, 4, shape.dtype))
+            members.append(shape)
+            places.append(parameter(f"pieces[{k}] position", position, (3,), shape.dtype))
+            turns.append(unit(f"pieces[{k}] orientation", orientation, 4, shape.dtype))
         assign(
             self,
-            shapes=tuple(shapes),
-            positions=jnp.stack(positions),
-            orientations=jnp.stack(orientations),
+            shapes=tuple(members),
+            positions=jnp.stack(places),
+            orientations=jnp.stack(turns),
         )
 
     def pieces(self) -> list[tuple[ConvexShape, Vector3, Quaternion]]:
@@ -162,3 +172,12 @@ class Bundle(Shape):
     def characteristic_length(self) -> Scalar:
         """The bounding radius [m]."""
         return self.bounding_radius
+
+
+def _side_by_side(*fields: Any) -> Iterable[tuple[Shape, ArrayLike, ArrayLike]]:
+    """Pieces of shapes, positions and orientations."""
+    if any(field is None for field in fields):
+        raise ValueError("pieces: give them (or shapes, positions and orientations)")
+    if len({len(field) for field in fields}) > 1:
+        raise ValueError("shapes, positions, orientations: must be equally many")
+    return list(zip(*fields, strict=True))

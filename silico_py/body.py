@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
 import jax
@@ -94,8 +94,16 @@ class Body:
         return self.shapes.pieces()
 
     def __repr__(self) -> str:
-        kinds = ", ".join(type(shape).__name__ for shape, _, _ in self.pieces)
-        return f"Body({self.name!r}, [{kinds}], mass={self.mass})"
+        return f"Body({self.name!r}, [{', '.join(_kinds(self.shapes))}], mass={self.mass})"
+
+
+def _kinds(bundle: Bundle) -> Iterator[str]:
+    """Names of the convex primitives in it."""
+    for shape in bundle.shapes:
+        if isinstance(shape, Bundle):
+            yield from _kinds(shape)
+        else:
+            yield type(shape).__name__
 
 
 def _bundled(shapes: Shape | Iterable[Shape | tuple[Shape, Any, Any]]) -> Bundle:

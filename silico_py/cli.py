@@ -1,7 +1,8 @@
 """The command line: `silico run`, `view`, `scenes`, `export`, `study`, `plan`, `bench`, `demo`.
 
 Exit codes: 0 when every step converged, 1 when one did not (of `plan`, when the goal was not
-reached; of `bench`, when a bar was missed), 2 for arguments that make no sense.
+reached; of `bench`, when a bar was missed), 2 for arguments that make no sense, 130 when
+interrupted.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from rich.console import Console
 
 import silico_py as sp
 from silico_py import demo as tour
+from silico_py import interruption
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -131,6 +133,7 @@ def view(
     """Simulate, then look at it in the browser (needs the extra `view`)."""
     how = {"relaxation": relaxation, "method": method, "max_contacts": max_contacts}
     done, _ = _simulate(scene, frequency, steps, ignore, how)
+    interruption.leave_to_python()  # which ends the window
     with _complaints():
         sp.view(done.scene, done.trajectory, port=port, block=True)
 
@@ -336,5 +339,11 @@ def _save(name: str, done: tour.Run, folder: Path) -> Path:
     return path
 
 
-if __name__ == "__main__":
+def command() -> None:
+    """The command `silico`."""
+    interruption.end_at_once()
     app()
+
+
+if __name__ == "__main__":
+    command()

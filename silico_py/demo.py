@@ -23,6 +23,7 @@ from rich.table import Table
 
 import silico_py as sp
 from silico_py import plotting
+from silico_py.interruption import end_at_once
 
 CHUNK = 25
 FRAMES = 6
@@ -176,6 +177,7 @@ def _positive(text: str) -> float:
 
 
 if __name__ == "__main__":
+    end_at_once()
     parser = argparse.ArgumentParser(prog="python -m silico_py.demo", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("out"), help="folder of the pictures")
     parser.add_argument("--frequency", type=_positive, default=100.0, help="steps a second")

@@ -31,7 +31,7 @@ MARGIN = 0.1  # around what moves [share of its extent]
 Polygons = list[np.ndarray]
 
 
-def frames(scene: Scene, states: State, indices: Sequence[int], path: Path) -> None:
+def frames(scene: Scene, states: State, indices: Sequence[int], path: Path | str) -> None:
     """Draw some states of a motion side by side into the image file `path`.
 
     Args:
@@ -47,7 +47,7 @@ def frames(scene: Scene, states: State, indices: Sequence[int], path: Path) -> N
     low, high = _limits(np.concatenate([*corners, *fixed]))
     images = [_render(scene, frame, fixed, low, high) for frame in bodies]
     times = [(int(index) + 1) * float(scene.timestep) for index in indices]
-    _side_by_side(_cropped(images), [f"{time:.2f} s" for time in times], path)
+    _side_by_side(_cropped(images), [f"{time:.2f} s" for time in times], Path(path))
 
 
 def telling_indices(states: State, count: int) -> list[int]:

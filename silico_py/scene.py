@@ -125,10 +125,11 @@ class Scene:
         """
         n = len(self.bodies)
         dtype = self.timestep.dtype
-        zeros = jnp.zeros((n, 3), dtype)
 
         def rows(name: str, value: Any) -> Array:
-            return zeros if value is None else vector(name, value, n, 3).astype(dtype)
+            if value is None:
+                return jnp.zeros((n, 3), dtype)  # its own for each field, so that it can be donated
+            return vector(name, value, n, 3).astype(dtype)
 
         if orientation is None:
             orientation = jnp.tile(jnp.array(IDENTITY, dtype), (n, 1))

@@ -197,3 +197,10 @@ def test_bad_input_names_its_argument(case):
 
 def test_states_show_their_numbers():
     assert "velocity=" in repr(scene().state()) and "0.01" in repr(scene())
+
+
+@pytest.mark.parametrize("leaf", [None, True, jax.ShapeDtypeStruct((3,), float)])
+def test_scenes_of_placeholders_can_be_shown(leaf):
+    bundle = sp.scenes.SHAPES["bundle"]()
+    changed = jax.tree.map(lambda _: leaf, scene(bodies=[body(shapes=bundle)]))
+    assert "Body('box', [Box" in repr(changed)

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from importlib import metadata
@@ -136,3 +137,22 @@ def test_compiled_programs_are_kept_between_runs(tmp_path):
     command += ["--out", str(tmp_path / "out")]
     subprocess.run(command, env=environment, check=True, capture_output=True)
     assert any((tmp_path / "silico_py").iterdir())
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+def test_an_interrupt_ends_a_command_that_compiles(tmp_path):
+    """Python itself would wait for XLA, and JAX would crash then."""
+    command = [sys.executable, "-m", "silico_py.cli", "run", "stack", "--out", str(tmp_path)]
+    environment = {
+        **os.environ,
+        "JAX_LOG_COMPILES": "1",
+        "JAX_COMPILATION_CACHE_DIR": str(tmp_path),
+    }
+    asked = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, env=environment, **asked) as process:
+        for line in process.stderr:
+            if "Compiling" in line and "advance" in line:
+                break
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=20)
+    assert process.returncode == 130 and said.endswith("interrupted\n")

@@ -211,6 +211,16 @@ def test_a_study_needs_runs(tmp_path):
         command.study(tmp_path, quick=True, runs=0)
 
 
+@pytest.mark.parametrize("text", ['[{"method": "sing', '[{"method": "single-level"}]', "{}x"])
+def test_a_damaged_file_of_a_study_is_named(text, tmp_path, monkeypatch):
+    monkeypatch.setattr(experiments.Grid, "rows", None)
+    path = tmp_path / "full" / "sphere.json"
+    path.parent.mkdir()
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"out: .*sphere\.json"):
+        command.study(tmp_path, others=["sphere"])
+
+
 def test_rows_of_other_numbers_of_runs_do_not_mix(rows, tmp_path, monkeypatch):
     """And that is told before anything compiles, of the last table too."""
     monkeypatch.setattr(experiments.Grid, "rows", None)

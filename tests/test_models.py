@@ -694,6 +694,20 @@ def test_what_a_body_loses_is_named(tmp_path):
     assert all(message in text for message in messages)
 
 
+@pytest.mark.parametrize(
+    ("message", "change"),
+    [
+        ("body 'grain': MuJoCo refuses", {}),
+        ("XML cannot hold the name 'a.x00'", {"name": "a\0", "mass": 1.0, "inertia": np.eye(3)}),
+    ],
+)
+def test_what_mujoco_cannot_read_is_not_saved(message, change, tmp_path):
+    body = sp.Body(**{"name": "grain", "shapes": sp.Sphere(1e-4), "mass": 1e-8, **change})
+    scene = sp.Scene([body])
+    with pytest.raises(ValueError, match=message):
+        sp.save_model(scene, scene.state(), tmp_path / "none.xml")
+
+
 @pytest.mark.parametrize("name", ["scale", "mass"])
 @pytest.mark.parametrize("value", [0.0, -1.0, np.nan, "2"])
 def test_a_scale_or_mass_that_is_not_positive_is_refused(name, value):

@@ -1,5 +1,7 @@
 """Planning: plans and pushes checked step by step, identification against a formula."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -216,9 +218,39 @@ def test_identification_of_a_motion_that_is_half_a_turn_off():
     assert found.residual == pytest.approx(2 / np.sqrt(6))  # of six numbers a step
 
 
+@pytest.mark.parametrize("guess", [1.0, 20.0])
+def test_identification_far_off(guess):
+    """What slides with little friction sticks at the guess, where the slope says next to nothing."""
+
+    def scene_of(p):
+        ball = sp.Body("ball", sp.Sphere(0.2), mass=1.0)
+        return sp.Scene([ball], [sp.scenes.floor()], timestep=0.05, friction=p["friction"])
+
+    scene = scene_of({"friction": 0.05})
+    start = scene.state(position=[[0, 0, 0.2]], velocity=[[1.0, 0, 0]])
+    observed = sp.rollout(scene, start, 6).state
+    found = planning.identify(scene_of, {"friction": guess, "nothing": 2.0}, start, observed)
+    assert found.success
+    assert found.parameters["friction"] == pytest.approx(0.05, rel=1e-6)
+    assert found.deviations["friction"] < 1e-6
+    assert found.parameters["nothing"] == 2 and found.deviations["nothing"] == np.inf
+
+
 def test_bad_arguments_of_identification(grasp):
     scene, state = grasp
     observed = jax.tree.map(lambda v: v[None], state)
+    with pytest.raises(ValueError, match="make_scene"):
+        planning.identify(lambda p: None, {"mass": 1.0}, state, observed)
+    with pytest.raises(ValueError, match="guess"):
+        planning.identify(lambda p: scene, [1.0], state, observed)
+    with pytest.raises(ValueError, match="observed: position"):
+        lost = dataclasses.replace(observed, position=observed.position * np.nan)
+        planning.identify(lambda p: scene, {"mass": 1.0}, state, lost)
+    lost = dataclasses.replace(state, position=state.position * np.nan)
+    with pytest.raises(ValueError, match="start: position"):
+        planning.identify(lambda p: scene, {"mass": 1.0}, lost, observed)
+    with pytest.raises(ValueError, match="state: position"):
+        planning.plan_grasp(scene, lost, (0.1, 0.0, 0.0))
     with pytest.raises(ValueError, match="guess"):
         planning.identify(lambda p: scene, {"mass": -1.0}, state, observed)
     with pytest.raises(ValueError, match=r"guess.*mass"):

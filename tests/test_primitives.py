@@ -550,6 +550,7 @@ def test_polytope_from_vertices_follows_its_vertices():
     np.testing.assert_allclose(np.abs(gradient[3]), np.abs(opposite), atol=1e-12)
 
 
+UP = jnp.array([0.0, 0.0, 1.0])
 OCTAHEDRON = np.array([[x, y, z] for x in (1, -1) for y in (1, -1) for z in (1, -1)], float)
 CLOUD = np.random.default_rng(3).normal(size=(12, 3)) * [0.3, 0.2, 0.1] + [0.1, 0.0, 0.05]
 CROWDED = {  # more than three faces meet in a vertex
@@ -620,6 +621,17 @@ def test_padding_follows_faces_edges_and_corners():
             np.testing.assert_allclose(jax.jacfwd(function)(0.0), expected, rtol=1e-6, atol=1e-9)
 
 
+def test_pieces_of_a_bundle_can_be_replaced():
+    shape, moved = SHAPES["bundle"], jnp.array([[0.0, 0.0, 0.1], [0.0, 0.0, 0.5]])
+    changed = dataclasses.replace(shape, positions=moved)
+    np.testing.assert_array_equal(changed.positions, moved)
+    np.testing.assert_array_equal(changed.orientations, shape.orientations)
+    lift = jax.grad(lambda z: dataclasses.replace(shape, positions=moved + z).support(UP)[2])(0.0)
+    assert lift == 1
+    with pytest.raises(ValueError, match="equally many"):
+        dataclasses.replace(shape, shapes=shape.shapes[:1])
+
+
 def test_polytope_rows_are_normalised_and_the_frame_kept():
     lengths = np.linspace(0.5, 3, len(OBLIQUE_B))
     shape = Polytope(OBLIQUE_A * lengths[:, None], OBLIQUE_B * lengths)
@@ -659,6 +671,10 @@ def test_pytree(name):
     assert all(path for path, _ in jax.tree_util.tree_leaves_with_path(shape))
     assert repr(shape).startswith(type(shape).__name__ + "(")
     assert "Traced" not in repr(shape)
+    for placeholder in (None, True, jax.ShapeDtypeStruct((), float)):
+        assert repr(jax.tree.map(lambda leaf, p=placeholder: p, shape)).startswith(
+            type(shape).__name__
+        )
     with pytest.raises(dataclasses.FrozenInstanceError):
         shape.extra = 1
 

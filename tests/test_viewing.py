@@ -374,6 +374,29 @@ def test_a_port_that_there_is_not(scene, trajectory, port):
         sp.view(scene, trajectory, port=port, block=False)
 
 
+def test_an_address_that_cannot_be_served(scene, trajectory):
+    with pytest.raises(ValueError, match=r"host: .*'999\.1\.1\.1'"):
+        sp.view(scene, trajectory, host="999.1.1.1", block=False)
+
+
+@pytest.mark.parametrize("wrong", [{"title": None}, {"height": "480"}])
+def test_a_page_needs_a_title_and_a_height(scene, trajectory, wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        sp.show(scene, trajectory, **wrong)
+
+
+def test_a_slash_in_a_name_makes_no_child():
+    """To viser `/bodies/robot/arm` hangs on `/bodies/robot`."""
+    pytest.importorskip("viser", reason="the live window needs viser")
+    bodies = [sp.Body(name, sp.Sphere(0.1), mass=1.0) for name in ("robot", "robot/arm")]
+    position = np.array([[[5.0, 0.0, 0.0], [0.0, 7.0, 0.0]]])
+    scene, upright = sp.Scene(bodies), np.tile([1.0, 0, 0, 0], (1, 2, 1))
+    viewer = sp.view(scene, make_trajectory(scene, position, upright), block=False)
+    arm = viewer.server.scene.get_handle_by_name("/bodies/robot%2Farm")
+    viewer.close()
+    np.testing.assert_allclose(arm.position, position[0, 1])
+
+
 @pytest.fixture(scope="module")
 def viewer(scene, trajectory):
     pytest.importorskip("viser", reason="the live window needs viser")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterable
 from itertools import chain
@@ -10,7 +11,6 @@ from typing import Any
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
-import jax
 import numpy as np
 from scipy.spatial.transform import Rotation
 
@@ -27,9 +27,11 @@ from silico_py.primitives import (
     Polytope,
     Sphere,
 )
-from silico_py.scene import Scene, State, check_state
+from silico_py.scene import Scene, State, check_start
 
 TRIANGLE_SLACK = 1e-9
+LEAST_MASS, LEAST_MOMENT = 1e-15, 1e-14  # that MuJoCo reads [kg, kg m^2]
+NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 TORSION, ROLLING = 0.005, 0.0001  # MuJoCo's own defaults
 APPROXIMATED = "{0} has no counterpart in MuJoCo: a mesh inscribed in it"
 LEFT_OUT = "body {0!r}: {1} has no counterpart in MuJoCo and is left out"
@@ -73,9 +75,10 @@ def save_model(scene: Scene, state: State, path: str | Path) -> None:
 
 
 def _check(scene: Scene, state: State) -> None:
-    check_state(scene, state)
-    if not all(np.all(np.isfinite(v)) for v in jax.tree.leaves(state)):
-        raise ValueError("state: has NaN or infinite entries; give finite numbers")
+    check_start(scene, state)
+    for body in scene.bodies:
+        if NOT_XML.search(body.name):
+            raise ValueError(f"scene: XML cannot hold the name {body.name!r}; rename that body")
     if not all(body.name for body in scene.bodies):
         raise ValueError("scene: MuJoCo has no name ''; rename that body")
     if "world" in {body.name for body in scene.bodies}:
@@ -233,6 +236,11 @@ def _inertial(body: Body) -> Element:
         raise ValueError(
             f"body {body.name!r}: principal moments {smallest:g}, {middle:g}, {largest:g} belong "
             "to no rigid body (two must add up to the third or more), and MuJoCo refuses them"
+        )
+    if float(body.mass) < LEAST_MASS or smallest < LEAST_MOMENT:
+        raise ValueError(
+            f"body {body.name!r}: MuJoCo refuses masses below {LEAST_MASS:g} kg and moments below "
+            f"{LEAST_MOMENT:g} kg m^2, got {body.mass:g} and {smallest:g}; use larger units"
         )
     upper = inertia[[0, 1, 2, 0, 0, 1], [0, 1, 2, 1, 2, 2]]
     return Element(

@@ -119,8 +119,8 @@ def _timing(grid: Grid, steps: int, folder: Path, console: Console) -> None:
     if not path.exists():
         with console.status(f"timing {steps} steps"):
             times = experiments.timing(grid, steps)
-        path.write_text(json.dumps(times))
-    times = json.loads(path.read_text())
+        report.replace(path, json.dumps(times))
+    times = report.load(path)
     ratios = experiments.ratios_of_means(times)
     figure = report.histogram(times, ratios, path.with_suffix(".png"))
     for name, ratio in ratios.items():

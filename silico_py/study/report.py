@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -14,6 +16,10 @@ from rich.table import Table
 
 from silico_py.options import METHODS
 from silico_py.study.experiments import Row
+
+# Without these a row can neither be told from others nor shown.
+FIELDS = {"method", "frequency", "relaxation", "runs", "failed", "iterations", "violation"}
+FIELDS |= {"linear momentum", "angular momentum"}
 
 # What the paper says of its Fig. 9 and 10.
 PAPER = {
@@ -27,17 +33,48 @@ PAPER = {
 def save_rows(rows: list[Row], path: Path) -> None:
     """Rows as json and csv side by side."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.with_suffix(".json").write_text(json.dumps(rows, indent=1))
-    with path.with_suffix(".csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]) if rows else [])
-        writer.writeheader()
-        writer.writerows(rows)
+    written = io.StringIO(newline="")
+    writer = csv.DictWriter(written, list(rows[0]) if rows else [])
+    writer.writeheader()
+    writer.writerows(rows)
+    replace(path.with_suffix(".json"), json.dumps(rows, indent=1))
+    replace(path.with_suffix(".csv"), written.getvalue())
+
+
+def replace(path: Path, text: str) -> None:
+    """Write a file at once: an interrupted study leaves the old one or the new one."""
+    draft = path.with_name(f".{path.name}")
+    draft.write_text(text, newline="")
+    draft.replace(path)
+
+
+def load(path: Path) -> Any:
+    """What an earlier, perhaps interrupted, run has saved.
+
+    Raises:
+        ValueError: for a file that is none of these.
+    """
+    try:
+        return json.loads(path.read_text())
+    except ValueError as error:
+        raise ValueError(f"out: {path} cannot be read, remove it ({error})") from error
 
 
 def load_rows(path: Path) -> list[Row]:
-    """Rows that an earlier, perhaps interrupted, run has saved."""
+    """The rows that are saved.
+
+    Raises:
+        ValueError: for a file that has none.
+    """
     file = path.with_suffix(".json")
-    return json.loads(file.read_text()) if file.exists() else []
+    rows = load(file) if file.exists() else []
+    if not (isinstance(rows, list) and all(_is_row(row) for row in rows)):
+        raise ValueError(f"out: {file} has no rows of a study, remove it")
+    return rows
+
+
+def _is_row(row: object) -> bool:
+    return isinstance(row, dict) and row.keys() >= FIELDS
 
 
 def summary(title: str, rows: list[Row]) -> Table:

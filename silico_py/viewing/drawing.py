@@ -20,7 +20,7 @@ class Drawing:
     """The nodes of a viser scene that show a replay.
 
     `/bodies/NAME` move, `/environment` stands still, `/contacts/points`, `/contacts/forces` and
-    `/scaled` (the shapes scaled by alpha) change with every frame.
+    `/scaled` (the shapes scaled by alpha) change with every frame. A slash in a name is `%2F`.
 
     Args:
         replay: what to show.
@@ -104,7 +104,9 @@ class Drawing:
             node.position = self.replay.position[frame, piece.body] + turn.apply(piece.reference)
 
     def _add_body(self, index: int) -> Any:
-        path = f"/bodies/{self.replay.names[index]}"
+        # To viser a slash makes a child, which moves along.
+        name = self.replay.names[index].replace("%", "%25").replace("/", "%2F")
+        path = f"/bodies/{name}"
         node = self._scene.add_frame(path, show_axes=False)
         color = _rgb(self.replay.color(index))
         for k, piece in enumerate(p for p in self.replay.pieces if p.body == index):

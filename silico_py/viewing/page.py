@@ -13,6 +13,7 @@ import numpy as np
 
 from silico_py.scene import Scene
 from silico_py.simulate import Trajectory
+from silico_py.validation import count
 from silico_py.viewing.meshes import Piece, Plane
 from silico_py.viewing.replay import Replay
 
@@ -76,8 +77,12 @@ def show(scene: Scene, trajectory: Trajectory, height: int = 480, title: str = "
         title: of the page.
 
     Raises:
-        ValueError: for what is no trajectory of one run of this scene, or has no finite pose.
+        ValueError: for what is no trajectory of one run of this scene, or has no finite pose, a
+            height that is no number of pixels, or a title that is no text.
     """
+    count("height", height)
+    if not isinstance(title, str):
+        raise ValueError(f"title: expected a text, got {title!r}")
     parts = {
         "TITLE": html.escape(title),
         "STYLE": _read("page.css"),

@@ -196,6 +196,8 @@ class Replay:
 
 def _states(scene: Scene, trajectory: Any) -> State:
     """The states after each step, checked, as numpy arrays."""
+    if not isinstance(scene, Scene):
+        raise ValueError(f"scene: expected a Scene, got {type(scene).__name__}")
     if not isinstance(trajectory, Trajectory):
         raise ValueError(
             f"trajectory: expected what rollout returns, got {type(trajectory).__name__}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import sys
 import threading
 import time
@@ -12,6 +13,7 @@ import numpy as np
 
 from silico_py.scene import Scene
 from silico_py.simulate import Trajectory
+from silico_py.validation import count
 from silico_py.viewing.drawing import Drawing
 from silico_py.viewing.replay import Replay
 
@@ -47,10 +49,11 @@ def view(
     Raises:
         ImportError: without viser.
         ValueError: for what is no trajectory of one run of this scene, or has no finite pose, and
-            for a port that there is not.
+            for a port that there is not, or an address that is not this machine's.
     """
-    if not 0 <= port <= LAST_PORT:
+    if count("port", port, least=0) > LAST_PORT:
         raise ValueError(f"port: expected 0 to {LAST_PORT}, got {port}")
+    _check_host(host)
     viewer = Viewer(Replay.of(scene, trajectory), host, port)
     interactive = hasattr(sys, "ps1") or bool(sys.flags.interactive)
     if block or (block is None and not interactive):
@@ -213,6 +216,16 @@ class Viewer:
                 self.show(min(frame, last))
             if self._frame == last:
                 self.pause()
+
+
+def _check_host(host: str) -> None:
+    """viser would wait for ever for a server that cannot start."""
+    try:
+        family, *_, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+        with socket.create_server(address, family=family):
+            pass
+    except (OSError, TypeError, UnicodeError) as error:
+        raise ValueError(f"host: nothing can be served at {host!r} ({error})") from error
 
 
 def _import_viser() -> Any:

@@ -1,0 +1,38 @@
+"""Ctrl-C ends a command at once, even while XLA compiles.
+
+Python sees to signals between its own instructions. So it waits for a compilation, and for those in
+other threads, and JAX crashes where it is torn down within one.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import threading
+
+from rich.console import Console
+
+INTERRUPTED = 130  # exit code, as shells give it
+
+
+def end_at_once() -> None:
+    """From now on an interrupt ends this program; what it is writing stays unfinished."""
+    told, teller = socket.socketpair()
+    teller.setblocking(False)
+    signal.set_wakeup_fd(teller.fileno())  # is written to when the signal comes
+    threading.Thread(target=_watch, args=(told, teller), daemon=True).start()
+
+
+def leave_to_python() -> None:
+    """From now on it is a `KeyboardInterrupt` again."""
+    signal.set_wakeup_fd(-1)
+
+
+def _watch(told: socket.socket, _teller: socket.socket) -> None:
+    while signal.SIGINT not in told.recv(64):
+        pass
+    Console().show_cursor()  # a progress bar hides it
+    print("\ninterrupted", file=sys.stderr, flush=True)
+    os._exit(INTERRUPTED)
