@@ -220,7 +220,7 @@ def test_identification_of_a_motion_that_is_half_a_turn_off():
 
 @pytest.mark.parametrize("guess", [1.0, 20.0])
 def test_identification_far_off(guess):
-    """What slides with little friction sticks at the guess, where the slope says next to nothing."""
+    """What slides with little friction sticks at the guess, where slopes say next to nothing."""
 
     def scene_of(p):
         ball = sp.Body("ball", sp.Sphere(0.2), mass=1.0)
@@ -243,8 +243,8 @@ def test_bad_arguments_of_identification(grasp):
         planning.identify(lambda p: None, {"mass": 1.0}, state, observed)
     with pytest.raises(ValueError, match="guess"):
         planning.identify(lambda p: scene, [1.0], state, observed)
+    lost = dataclasses.replace(observed, position=observed.position * np.nan)
     with pytest.raises(ValueError, match="observed: position"):
-        lost = dataclasses.replace(observed, position=observed.position * np.nan)
         planning.identify(lambda p: scene, {"mass": 1.0}, state, lost)
     lost = dataclasses.replace(state, position=state.position * np.nan)
     with pytest.raises(ValueError, match="start: position"):
