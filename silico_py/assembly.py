@@ -21,6 +21,7 @@ from silico_py.contact import (
     ease,
     lighter,
     parting_speed,
+    seen_from,
     slip_unit,
 )
 from silico_py.integrator import Motion, dynamics, row_scale
@@ -39,7 +40,8 @@ class ContactBatch(NamedTuple):
 
     indices: np.ndarray  # positions in scene.pairs
     nodes: np.ndarray  # (pairs, arity) body indices
-    contacts: Contact  # stacked
+    contacts: Contact  # stacked, each as seen from its first body
+    anchors: Float[Array, "contacts 3"]  # from where they are seen, world [m]
     candidates: Candidates | None  # where they are only the nearest of the pairs
 
     @property
@@ -160,10 +162,10 @@ def contact_batches(
         if most is not None:
             candidates = broad_phase.nearest(nodes, *pairs.sides(motions), most)
             pairs = pairs.chosen(candidates.chosen)
-        contacts = _contacts(pairs, motions, relaxation, speed)
+        contacts, anchors = _contacts(pairs, motions, relaxation, speed)
         if candidates is not None:
             contacts = contacts._replace(impulse=candidates.acting * contacts.impulse)
-        batches.append(ContactBatch(indices, nodes, contacts, candidates))
+        batches.append(ContactBatch(indices, nodes, contacts, anchors, candidates))
     return _in_flight(batches, motions.mass)
 
 
@@ -313,8 +315,13 @@ def _friction_of(scene: Scene, pairs: np.ndarray) -> Float[Array, " pairs"]:
     return jnp.broadcast_to(scene.friction, pairs.shape)
 
 
-def _contacts(pairs: Pairs, motions: Motion, relaxation: Array, speed: Array) -> Contact:
+def _contacts(
+    pairs: Pairs, motions: Motion, relaxation: Array, speed: Array
+) -> tuple[Contact, Float[Array, "contacts 3"]]:
+    """Contacts, and from where they are seen: far from the origin of the world positions round."""
     a, b = pairs.sides(motions)
+    anchors = jax.lax.stop_gradient(a.motion.position)
+    a, b = (each(seen_from)(side, anchors) for side in (a, b))
     length = each(pair_length)(a.shape, b.shape)
     relaxation, speed = (jnp.broadcast_to(v, length.shape) for v in (relaxation, speed))
     a, b = (
@@ -323,7 +330,7 @@ def _contacts(pairs: Pairs, motions: Motion, relaxation: Array, speed: Array) ->
     origin, one = jnp.zeros_like(a.position), jnp.ones_like(length)
     impulse = speed * each(lighter)(a, b)
     slip, flies = each(slip_unit)(a, b, speed), each(broad_phase.flies_apart)(a, b)
-    return Contact(
+    contacts = Contact(
         a=a,
         b=b,
         friction=pairs.friction,
@@ -338,3 +345,4 @@ def _contacts(pairs: Pairs, motions: Motion, relaxation: Array, speed: Array) ->
         flies=flies,
         in_flight=flies,
     )
+    return contacts, anchors

@@ -24,7 +24,7 @@ from silico_py.integrator import FAST, Motion, next_pose
 from silico_py.primitives import ConvexShape
 from silico_py.primitives._base import safe_norm
 from silico_py.solver import CellJacobian, CellResidual, CellVariables, ProductCone
-from silico_py.solver.dense import matmul
+from silico_py.solver.dense import dot, matmul
 
 EASED_FRICTION = 0.7  # share of friction that full easing takes away
 
@@ -257,6 +257,17 @@ def posed(c: Contact, change: Float[Array, "arity 6"]) -> Contact:
         motion = side.motion._replace(position=position, orientation=turned)
         sides.append(side._replace(motion=motion))
     return c._replace(**dict(zip("ab", sides, strict=False)))
+
+
+def seen_from(side: Side, anchor: Float[Array, "3"]) -> Side:
+    """With positions from there; the place of a half-space is that of its plane closest by."""
+    if side.motion is not None:
+        return side._replace(motion=side.motion._replace(position=side.motion.position - anchor))
+    position = side.position - anchor
+    if not side.shape.scaled:
+        normal = matmul(side.rotation, side.shape.normal)
+        position = dot(normal, position) * normal
+    return side._replace(position=position)
 
 
 def current(side: Side) -> Piece:

@@ -238,6 +238,7 @@ def info_of(
     for batch, cell in zip(batches, solution.variables.cells, strict=True):
         read = each(lambda *at: _contact_info(formulation.touch(*at), at[-1]))
         part = read(taken(y, batch.touched), cell.x, cell.dual, batch.contacts)
+        part = part._replace(point=batch.anchors + part.point)
         if batch.candidates is not None:
             part = _among_all(part, batch.candidates.at_end(y), batch.candidates.chosen)
             complete &= batch.candidates.complete(part.alpha)

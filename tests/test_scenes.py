@@ -175,6 +175,27 @@ def test_controls_of_less_precision_have_gradients_of_theirs():
     assert jax.jit(jax.grad(summed)).lower(controls).out_info.dtype == jnp.float32
 
 
+@pytest.mark.parametrize(("kind", "far"), [(jnp.float32, 1e4), (jnp.float64, 1e8)])
+def test_a_slope_is_as_well_slid_down_far_from_the_origin(kind, far):
+    """As well as the precision of positions lets it: contacts are seen from their bodies."""
+    normal, down = np.array([0.6, 0.0, 0.8]), np.array([0.8, 0.0, -0.6])
+    sliding = sp.Body("box", sp.Box((0.1, 0.1, 0.1)), mass=1.0)
+    scene = sp.Scene([sliding], [sp.HalfSpace(normal, 0.0)], timestep=0.02, friction=0.2)
+    # Its z along the normal: the turn about y that takes (0, 0, 1) there.
+    lean = [[np.cos(np.arctan2(0.6, 0.8) / 2), 0.0, np.sin(np.arctan2(0.6, 0.8) / 2), 0.0]]
+    runs = []
+    for at in (0.0, far):
+        state = scene.state(position=[at * down + 0.1 * normal], orientation=lean)
+        single = jax.tree.map(lambda v: jnp.asarray(v, kind), (scene, state))
+        run = sp.rollout(*single, 20, sp.SolverOptions(relaxation=1e-3))
+        assert bool(run.info.converged.all())
+        runs.append(np.asarray(run.state.position - single[1].position, float)[-1, 0] @ down)
+    near, away = runs
+    slid = 0.5 * 9.81 * (0.6 - 0.2 * 0.8) * 0.4**2 * 1.05  # first order: 21 / 20 of the parabola
+    np.testing.assert_allclose(near, slid, rtol=0.02)
+    np.testing.assert_allclose(away, near, atol=20 * np.finfo(kind).eps * far)
+
+
 STRICT = {
     "a rollout": lambda scene, state: sp.rollout(scene, state, 2),
     "its gradient": jax.grad(lambda scene, state: sp.rollout(scene, state, 2).state.position.sum()),
