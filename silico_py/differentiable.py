@@ -24,11 +24,13 @@ from silico_py.scene import Scene, State
 from silico_py.solver import (
     Solution,
     Variables,
+    attached,
     implicit,
     jvp_of_moving,
     linear,
     one_by_one,
 )
+from silico_py.solver.attached import instantiated
 from silico_py.solver.lanes import replaced
 from silico_py.warm_start import OTHER, Remembered
 
@@ -61,19 +63,13 @@ def advance(
 @partial(advance.defjvp, symbolic_zeros=True)
 def _advance_jvp(args: tuple, changes: tuple) -> tuple[Any, Any]:
     found = _search(*jax.lax.stop_gradient(args))
-    return _attached(found, *args), _change(found, args, changes)
+    value = attached((found.following, found.info), _again, (found, args))
+    return value, _change(found, args, changes)
 
 
-@jax.custom_jvp
-def _attached(found: Found, *args: Any) -> tuple[State, Info]:
-    """What was found, with its derivatives by the arguments of the step."""
-    return found.following, found.info
-
-
-@partial(_attached.defjvp, symbolic_zeros=True)
-def _attached_jvp(primals: tuple, changes: tuple) -> tuple[Any, Any]:
-    found, *args = primals
-    return _attached(*primals), _change(found, tuple(args), changes[1:])
+def _again(_: Any, at: tuple[Found, tuple], changes: tuple) -> tuple[State, Info]:
+    """The rule of what was found: that itself stays."""
+    return _change(*at, changes[1])
 
 
 def _change(found: Found, args: tuple, changes: tuple) -> tuple[State, Info]:
@@ -83,7 +79,7 @@ def _change(found: Found, args: tuple, changes: tuple) -> tuple[State, Info]:
     if not all(isinstance(v, SymbolicZero) for v in jax.tree.leaves(others)):
         return jvp_of_moving(partial(_described, found), args, (*start, *others))[1]
     moving = Moving.of(*start)
-    change = [_instantiated(v) for v in moving.numbers(changes)]
+    change = [instantiated(v) for v in moving.numbers(changes)]
     scene, state, control, options, _ = args
     y = found.solution.variables.y
     place = Place(scene, state, control, options, found.point, y, found.following)
@@ -133,12 +129,6 @@ def _info_pulled(moving: Moving, where: tuple[Found, tuple], weights: Numbers) -
     """Its transpose."""
     push = partial(_info_pushed, moving, where)
     return jax.linear_transpose(push, moving.numbers(where[1]))(weights)[0]
-
-
-def _instantiated(change: Any) -> Array:
-    """A tangent that may be a symbolic zero."""
-    zero = isinstance(change, SymbolicZero)
-    return jnp.zeros(change.aval.shape, change.aval.dtype) if zero else change
 
 
 def _described(

@@ -26,8 +26,10 @@ from silico_py.scene import Scene, State
 from silico_py.sensitivity import Where, matrices, pullback
 from silico_py.solver import (
     Variables,
+    attached,
     differentiated_as,
     implicit,
+    jvp_of_moving,
     linear,
     node_sensitivity,
     one_by_one,
@@ -102,8 +104,11 @@ def changed(place: Place, moving: Moving, change: Numbers) -> State:
 
 def differentiable(place: Place, found: tuple[Array, Array]) -> tuple[Array, Array]:
     """The matrices of `sensitivity` at a place, with derivatives by what they depend on."""
-    again = differentiated_as(lambda place, _: _implicit_matrices(place), lambda _, found: found)
-    return again(place, found)
+
+    def again(_: Any, place: Place, change: Place) -> tuple[Array, Array]:
+        return jvp_of_moving(_implicit_matrices, (place,), (change,))[1]
+
+    return attached(jax.lax.stop_gradient(found), again, place)
 
 
 def _implicit_matrices(place: Place) -> tuple[Array, Array]:

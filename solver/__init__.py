@@ -1,5 +1,6 @@
 """Interior point for relaxed complementarity problems over cones."""
 
+from silico_py.solver.attached import attached as attached
 from silico_py.solver.cones import ProductCone as ProductCone
 from silico_py.solver.fusion import compact as compact
 from silico_py.solver.fusion import one_by_one as one_by_one

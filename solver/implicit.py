@@ -14,6 +14,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from silico_py.solver import kkt, krylov
+from silico_py.solver.attached import attached, instantiated
 from silico_py.solver.kkt import SystemVector
 from silico_py.solver.problem import Problem, conditions, identity, mean_product
 from silico_py.solver.rows import each
@@ -38,21 +39,16 @@ def implicit(
         at: another point of the central path of the same problem, where the derivative is
             taken instead; larger relaxations give smoother derivatives.
     """
-    point = w if at is None else at
+    value, point = jax.lax.stop_gradient((w, w if at is None else at))
 
-    @jax.custom_jvp
-    def attach(data: tuple, rho: Array, value: Variables, point: Variables) -> Variables:
-        return value
-
-    @attach.defjvp
-    def attach_jvp(primals: tuple, tangents: tuple) -> tuple[Variables, Variables]:
-        data, rho, value, point = primals
+    def rule(_: Variables, at: tuple, changes: tuple) -> Variables:
+        data, _, point = at
         # The point carries its own derivative, so that this rule can be differentiated again.
-        point = attach(data, rho, point, point)
-        direction = _direction(problem, data, point, tangents[0], tangents[1])
-        return attach(data, rho, value, point), direction
+        point = attached(point, rule, at)
+        d_data, d_rho, _ = jax.tree.map(instantiated, changes)
+        return _direction(problem, data, point, d_data, d_rho)
 
-    return attach(problem.data, relaxation, *jax.lax.stop_gradient((w, point)))
+    return attached(value, rule, (problem.data, relaxation, point))
 
 
 def _direction(

@@ -281,6 +281,25 @@ def test_hessian_vector_products(curvature, rho):
     np.testing.assert_allclose(product, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
 
 
+@pytest.mark.parametrize("outer", [jax.jacfwd, jax.jacrev])
+def test_second_derivatives_of_a_rollout(outer):
+    """In reverse mode through its loop, by velocity and friction, against differences."""
+    ball = sp.Body("ball", sp.Sphere(0.1), mass=1.0)
+
+    def loss(numbers):
+        scene = sp.Scene([ball], [sp.scenes.floor()], timestep=0.02, friction=numbers[3])
+        start = scene.state(position=[[0, 0, 0.1]], velocity=numbers[None, :3])
+        end = jax.tree.map(lambda v: v[-1], sp.rollout(scene, start, 2, LOOSE))
+        return jnp.sum(flat(end.state) ** 2) + jnp.sum(end.info.contacts.force**2)
+
+    LOOSE = sp.SolverOptions(relaxation=1e-3)
+    start, gradient = jnp.array([0.3, 0.1, -0.2, 0.3]), jax.jit(jax.grad(loss))
+    expected = [gradient(start + e) - gradient(start - e) for e in 1e-5 * np.eye(4)]
+    expected = np.array(expected) / 2e-5
+    found = jax.jit(outer(jax.jacrev(loss)))(start)
+    np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max())
+
+
 @pytest.mark.parametrize("reverse", [False, True])
 def test_the_derivative_of_a_step_has_derivatives(drop, reverse):
     """By state, scene and smoothing, in both modes."""
