@@ -51,29 +51,18 @@ class Found(NamedTuple):
     point: Variables
 
 
-@jax.custom_jvp
 def advance(
     scene: Scene, state: State, control: Array, options: SolverOptions, guess: Remembered | None
 ) -> tuple[State, Info]:
     """The step from here."""
-    found = _search(scene, state, control, options, guess)
-    return found.following, found.info
-
-
-@partial(advance.defjvp, symbolic_zeros=True)
-def _advance_jvp(args: tuple, changes: tuple) -> tuple[Any, Any]:
+    args = scene, state, control, options, guess
     found = _search(*jax.lax.stop_gradient(args))
-    value = attached((found.following, found.info), _again, (found, args))
-    return value, _change(found, args, changes)
+    return attached((found.following, found.info), _change, (found, args))
 
 
-def _again(_: Any, at: tuple[Found, tuple], changes: tuple) -> tuple[State, Info]:
-    """The rule of what was found: that itself stays."""
-    return _change(*at, changes[1])
-
-
-def _change(found: Found, args: tuple, changes: tuple) -> tuple[State, Info]:
-    """How what was found changes with the arguments."""
+def _change(_: Any, at: tuple[Found, tuple], changes: tuple) -> tuple[State, Info]:
+    """How what was found changes with the arguments of the step."""
+    (found, args), (_, changes) = at, changes
     *start, options, guess = changes
     others = _at_one_smoothness(options), guess
     if not all(isinstance(v, SymbolicZero) for v in jax.tree.leaves(others)):

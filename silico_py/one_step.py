@@ -135,11 +135,18 @@ def solved(
     start = begun.start if start is None else start
     problem = begun.problem.with_data(jax.lax.stop_gradient(begun.problem.data))
     start, rho, guess = jax.lax.stop_gradient((start, relaxation, begun.guess))
-    # Without contacts nothing is relaxed, so nothing excuses a residual.
-    exact = jnp.asarray(100 * jnp.finfo(rho.dtype).eps, rho.dtype)
-    tolerance = rho / 10 if problem.groups else exact
+    tolerance = rho / 10 if problem.groups else _rounding(begun)
     limits = Options(rho, tolerance, options.max_iterations, options.polish, accept)
     return solve(problem, start, limits, guess)
+
+
+def _rounding(begun: Begun) -> Float[Array, ""]:
+    """Tolerance without contacts: nothing is relaxed then, so nothing but rounding excuses a
+    residual."""
+    m = begun.motions
+    given = m.timestep[:, None] * jnp.concatenate([m.force, m.torque], axis=1)
+    largest = jnp.max(jnp.abs(given) / begun.problem.node_scale)
+    return jax.lax.stop_gradient(100 * jnp.finfo(largest.dtype).eps * (1 + largest))
 
 
 def end(

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from stepping import stepped_each, turned
+from stepping import stepped, stepped_each, turned
 
 import silico_py as sp
 from silico_py.assembly import contact_batches
@@ -112,6 +112,19 @@ def test_bodies_that_pass_through_each_other_are_not_apart():
             position=[[0, 0, 0], [1, 0, height]], velocity=[[10, 0, 0], [-10, 0, 0]]
         )
         assert bool(flies(scene, rushing)) == apart
+
+
+@pytest.mark.parametrize("torque", [1e3, 1e4])
+def test_a_large_torque_spins_a_body_up(torque):
+    """From rest, about a principal axis: (1 + (h w)^2 / 4) J w = h torque."""
+    scene = sp.Scene([sp.Body("box", sp.Box((0.1, 0.2, 0.3)), mass=1.0)], gravity=(0, 0, 0))
+    following, info = stepped(scene, scene.state(), [[0.0, 0, 0, 0, 0, torque]])
+    assert bool(info.converged)
+    h, moment = 0.01, float(scene.bodies[0].inertia[2, 2])
+    speed = np.roots([h**2 / 4, 0.0, 1.0, -h * torque / moment])
+    expected = speed[np.isreal(speed)].real.item()
+    spin = following.angular_velocity[0]
+    np.testing.assert_allclose(spin, [0, 0, expected], rtol=1e-10, atol=1e-9)
 
 
 @pytest.mark.parametrize("shape", [sp.Box((0.3, 0.2, 0.005)), sp.Box((0.01, 0.01, 0.01))])
