@@ -225,11 +225,11 @@ def _moved(topology: Topology, primals: tuple, tangents: tuple) -> tuple[Array, 
     motion = moments / volume
     if topology.simple:
         return points, motion
-    meets = np.zeros((len(points), len(A)))
+    meets = np.zeros((len(points), len(A)), A.dtype)
     for k, meeting in enumerate(topology.meeting):
         meets[k, list(meeting)] = 1
     missed = meets * (speed - motion @ A.T)
-    normal = jnp.einsum("nm,mi,mj->nij", meets.astype(A.dtype), A, A)
+    normal = jnp.einsum("nm,mi,mj->nij", meets, A, A)
     return points, motion + jnp.linalg.solve(normal, (missed @ A)[..., None])[..., 0]
 
 

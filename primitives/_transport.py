@@ -131,7 +131,8 @@ def _on_edges(
     """Over the pieces of cylinders along the edges, but for those that cut a face in two."""
     rows = np.array(topology.rows)[sides.sides]
     real = rows[:, 0] != rows[:, 1]
-    (place, share), (turn, part) = _gauss(EDGE_NODES), _gauss(ARC_NODES)
+    dtype = faces.area.dtype
+    (place, share), (turn, part) = _gauss(EDGE_NODES, dtype), _gauss(ARC_NODES, dtype)
     length, angle = sides.length[real, None], sides.angle[real, None]
     offset = length[..., None] * (place - 0.5)[:, None] * sides.along[real, None]
     y = sides.middle[real, None] + offset
@@ -145,7 +146,7 @@ def _on_edges(
     return _rates(y[:, :, None] + radius * normals[:, None], weights)
 
 
-def _gauss(count: int) -> tuple[np.ndarray, np.ndarray]:
+def _gauss(count: int, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
     """Nodes and weights of Gauss and Legendre on [0, 1]."""
     nodes, weights = np.polynomial.legendre.leggauss(count)
-    return (1 + nodes) / 2, weights / 2
+    return (1 + nodes.astype(dtype)) / 2, weights.astype(dtype) / 2

@@ -601,6 +601,23 @@ def test_mass_follows_each_face(name, solid):
     np.testing.assert_allclose(found, (plus - minus) / 2e-6, atol=atol * np.abs(found).max())
 
 
+@pytest.mark.parametrize("kind", ["core", "padded", "sum"])
+def test_derivatives_keep_their_precision(kind):
+    """In float32, where x64 is on, too; and numbers of two kinds never meet."""
+    core = jax.tree.map(jnp.float32, CROWDED["pyramid"])
+    shape = {
+        "core": core,
+        "padded": PaddedPolytope(core=core, radius=0.1),
+        "sum": MinkowskiSum(core, Sphere(jnp.float32(0.1))),
+    }[kind]
+
+    def rates(shape):
+        return jax.jvp(lambda s: s.mass_properties().inertia, (shape,), (shape,))[1]
+
+    with jax.numpy_dtype_promotion("strict"):
+        assert jax.eval_shape(rates, shape).dtype == jnp.float32
+
+
 def test_padding_follows_faces_edges_and_corners():
     """Of a solid with three faces in each corner: by A, b and the radius, and twice by b."""
     shape = PaddedPolytope(core=SHAPES["polytope_tetrahedron"], radius=0.1)
