@@ -147,10 +147,14 @@ def _corners(A: np.ndarray, room: np.ndarray) -> Float[np.ndarray, "n 3"]:
 def _around(A: np.ndarray, rows: np.ndarray) -> tuple[int, ...]:
     """Rows whose faces meet in a vertex, in their order around it."""
     outward = A[rows].mean(axis=0)
-    first = np.cross(outward, np.eye(3)[np.argmin(np.abs(outward))])
-    second = np.cross(outward, first)
-    angle = np.arctan2(A[rows] @ second / (second @ second), A[rows] @ first / (first @ first))
+    angle = _angles(outward / np.linalg.norm(outward), A[rows])
     return tuple(rows[np.argsort(angle)].tolist())
+
+
+def _angles(axis: np.ndarray, vectors: Float[np.ndarray, "n 3"]) -> Float[np.ndarray, " n"]:
+    """Of vectors about an axis of length 1, counter-clockwise seen against it."""
+    first = np.cross(axis, np.eye(3)[np.argmin(np.abs(axis))])
+    return np.arctan2(vectors @ np.cross(axis, first), vectors @ first)
 
 
 def _triple(A: np.ndarray, meeting: tuple[int, ...]) -> tuple[int, int, int]:
@@ -167,10 +171,7 @@ def _triangles(
     triangles = []
     for row in np.flatnonzero(touches.any(axis=0)).tolist():
         ring = np.flatnonzero(touches[:, row])
-        first = np.cross(A[row], np.eye(3)[np.argmin(np.abs(A[row]))])
-        second = np.cross(A[row], first)
-        offset = points[ring] - points[ring].mean(axis=0)
-        angle = np.arctan2(offset @ second, offset @ first)
+        angle = _angles(A[row], points[ring] - points[ring].mean(axis=0))
         ring = ring[np.argsort(angle)]
         start, *others = np.roll(ring, -np.argmin(ring)).tolist()
         triangles += [(row, (start, one, two)) for one, two in pairwise(others)]

@@ -21,7 +21,7 @@ from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array
 
 from silico_py.solver.lanes import replaced
-from silico_py.solver.rows import of_all
+from silico_py.solver.rows import axes_first, of_all
 
 
 def attached(value: Any, rule: Callable, at: Any) -> Any:
@@ -84,8 +84,7 @@ def _jvp(args: list, changes: list, *, count: int, rule: Callable) -> tuple[list
 
 def _batch(args: list, axes: list, *, count: int, rule: Callable) -> tuple[list[Array], list[int]]:
     args = list(map(jnp.asarray, args))  # some are plain numbers
-    size = next(v.shape[k] for v, k in zip(args, axes, strict=True) if k is not None)
-    first = [v if k is None else jnp.moveaxis(v, k, 0) for v, k in zip(args, axes, strict=True)]
+    size, first = axes_first(args, axes)
     first[:count] = of_all(size, [k is not None for k in axes[:count]], first[:count])
     own = [None if k is None else 0 for k in axes[count:]]
 

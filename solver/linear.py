@@ -17,7 +17,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array
 
-from silico_py.solver.rows import of_all
+from silico_py.solver.rows import axes_first, of_all
 from silico_py.solver.rules import jvp_of_some
 
 
@@ -103,8 +103,7 @@ def _transpose(
 
 def _batch(args: list, axes: list, *, fixed: int, **how: Any) -> tuple[list[Array], list[int]]:
     """Of a batch of arguments; what is fixed may be the same for all."""
-    size = next(v.shape[k] for v, k in zip(args, axes, strict=True) if k is not None)
-    first = [v if k is None else jnp.moveaxis(v, k, 0) for v, k in zip(args, axes, strict=True)]
+    size, first = axes_first(args, axes)
     flags = [k is not None for k in axes]
     first[fixed:] = of_all(size, flags[fixed:], first[fixed:])
 

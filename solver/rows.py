@@ -49,6 +49,14 @@ def each(function: Callable, axes: Any = 0) -> Callable:
     return call
 
 
+def axes_first(args: Sequence[Array], axes: Sequence[int | None]) -> tuple[int, list[Array]]:
+    """Size of a batch, and its arguments with the axes of the batch, where they have one, first."""
+    size = next(v.shape[k] for v, k in zip(args, axes, strict=True) if k is not None)
+    return size, [
+        v if k is None else jnp.moveaxis(v, k, 0) for v, k in zip(args, axes, strict=True)
+    ]
+
+
 def of_all(size: int, flags: Iterable[bool], values: Sequence[Array]) -> list[Array]:
     """Values with a leading axis of so many members: one without a flag is the same for all."""
     return [
