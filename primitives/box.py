@@ -17,11 +17,10 @@ from silico_py.primitives._base import (
     Scalar,
     Vector3,
     assign,
-    float_dtype,
-    parameter,
     primitive,
     sign,
 )
+from silico_py.primitives._checks import float_dtype, parameter
 from silico_py.primitives._mesh import hull_mesh
 from silico_py.solver.cones import ProductCone
 from silico_py.solver.dense import norm

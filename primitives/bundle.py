@@ -18,13 +18,11 @@ from silico_py.primitives._base import (
     Shape,
     Vector3,
     assign,
-    parameter,
     primitive,
-    safe_norm,
-    several,
-    unit,
 )
+from silico_py.primitives._checks import parameter, several, unit
 from silico_py.primitives._rotation import Quaternion, multiply, rotation_matrix
+from silico_py.solver.dense import safe_norm
 
 
 @primitive

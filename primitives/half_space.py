@@ -17,11 +17,9 @@ from silico_py.primitives._base import (
     Scalar,
     Vector3,
     assign,
-    float_dtype,
-    parameter,
     primitive,
-    unit,
 )
+from silico_py.primitives._checks import float_dtype, parameter, unit
 from silico_py.solver.cones import ProductCone
 from silico_py.solver.dense import dot
 

@@ -14,13 +14,10 @@ from silico_py.primitives._base import (
     Scalar,
     Vector3,
     assign,
-    concrete,
-    float_dtype,
-    parameter,
     primitive,
-    safe_norm,
     static,
 )
+from silico_py.primitives._checks import concrete, float_dtype, parameter
 from silico_py.primitives._polyhedron import (
     Topology,
     find_topology,
@@ -30,6 +27,7 @@ from silico_py.primitives._polyhedron import (
 )
 from silico_py.primitives._transport import about_middle, polytope_moments
 from silico_py.solver.cones import ProductCone
+from silico_py.solver.dense import safe_norm
 
 # An origin closer to a face than this share of the size is not a good centre to scale about.
 REFERENCE_MARGIN = 1e-3

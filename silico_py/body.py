@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
 from silico_py.primitives import Bundle, ConvexShape, MassProperties, Shape, pytree, static
-from silico_py.primitives._base import several
+from silico_py.primitives._checks import several
 from silico_py.validation import flag, not_negative, number, vector
 
 IDENTITY = (1.0, 0.0, 0.0, 0.0)

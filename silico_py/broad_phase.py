@@ -18,8 +18,7 @@ from silico_py import rotation
 from silico_py.collision_program import Piece, growth, height_above, pair_length
 from silico_py.contact import Side, current, kinematics
 from silico_py.integrator import Motion
-from silico_py.primitives._base import safe_norm, safe_unit
-from silico_py.solver.dense import dot, matmul
+from silico_py.solver.dense import dot, matmul, safe_norm, safe_unit
 from silico_py.solver.rows import each
 
 # In radii of the smaller ball, beyond what the free motion of the pair may close:

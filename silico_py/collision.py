@@ -26,7 +26,6 @@ from silico_py.collision_program import (
 )
 from silico_py.compilation import jitted
 from silico_py.primitives import ConvexShape
-from silico_py.primitives._base import safe_unit
 from silico_py.solver import (
     CellGroup,
     CellResidual,
@@ -42,7 +41,7 @@ from silico_py.solver import (
     kkt,
     solve,
 )
-from silico_py.solver.dense import outlined
+from silico_py.solver.dense import outlined, safe_unit
 from silico_py.validation import count, number, quaternions, vector
 
 DEFAULT_RELAXATION = {"float32": 1e-5, "float64": 1e-11}

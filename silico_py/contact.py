@@ -22,9 +22,8 @@ from silico_py import friction, rotation
 from silico_py.collision_program import Piece, SlackMap, Warm, sure_overlap
 from silico_py.integrator import FAST, Motion, next_pose
 from silico_py.primitives import ConvexShape
-from silico_py.primitives._base import safe_norm
 from silico_py.solver import CellJacobian, CellResidual, CellVariables, ProductCone
-from silico_py.solver.dense import dot, matmul
+from silico_py.solver.dense import dot, matmul, safe_norm
 
 EASED_FRICTION = 0.7  # share of friction that full easing takes away
 

@@ -8,8 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from silico_py import rotation
-from silico_py.primitives._base import safe_norm
-from silico_py.solver.dense import dot, matmul
+from silico_py.solver.dense import dot, matmul, safe_norm
 
 # Bodies before the step that move at more than so many units of speed are measured in a larger one.
 FAST = 2.0

@@ -19,9 +19,7 @@ from silico_py.options import SolverOptions, check_relaxations, or_default
 from silico_py.scene import Scene, State, check_state
 from silico_py.simulate import checked_control
 from silico_py.solver import Variables, implicit, one_by_one
-from silico_py.tangents import difference as difference
-from silico_py.tangents import perturb as perturb
-from silico_py.warm_start import Remembered
+from silico_py.warm_start import Remembered, check_guess
 
 
 def linearize(
@@ -41,7 +39,8 @@ def linearize(
         control: (n, 6) as for `step`.
         smoothing: rho of the solution that is differentiated, or k of them, largest first:
             each is then reached from the one before it.
-        options: iteration limits; its relaxations are not used.
+        options: iteration limits and method; of its relaxations only `collision_relaxation` is
+            used.
         guess: `info.guess` of a step from this state or close to it, with the same method. Where
             it is the solution at the (first) smoothing, that is not searched for again;
             otherwise the search is tried from there first.
@@ -55,12 +54,15 @@ def linearize(
 
     Raises:
         ValueError: for a state that does not fit the scene or whose quaternions are not unit
-            ones, a control of the wrong shape, or a smoothing that is empty, not positive or below
-            what the state's precision carries.
+            ones, a control of the wrong shape, a smoothing that is empty, not positive or below
+            what the state's precision carries, or a guess of another scene or kind of options.
     """
     options = or_default(options)
     check_state(scene, state)
     relaxations = _checked(smoothing, state.position.dtype)
+    others = replace(options, relaxation=1.0, gradient_relaxation=None)
+    others.check_precision(state.position.dtype)
+    check_guess(guess)
     control = checked_control(scene, state, control)
     found = _linearize(scene, state, control, relaxations, options, guess, with_step)
     return jax.tree.map(lambda v: v[0], found) if np.ndim(smoothing) == 0 else found

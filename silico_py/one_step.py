@@ -19,10 +19,9 @@ from silico_py.contact import Contact, Formulation, Touch
 from silico_py.friction import project
 from silico_py.integrator import Motion, next_pose
 from silico_py.options import SolverOptions
-from silico_py.primitives._base import safe_unit
 from silico_py.scene import Scene, State, check_precision
 from silico_py.solver import Guess, Options, Problem, Solution, Status, Variables, compact, solve
-from silico_py.solver.dense import taken
+from silico_py.solver.dense import safe_unit, taken
 from silico_py.solver.rows import each
 from silico_py.warm_start import Remembered, recall, remember
 

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from silico_py.body import IDENTITY, Body
 from silico_py.primitives import Bundle, ConvexShape, Shape, pytree, pytree_dataclass, static
-from silico_py.primitives._base import several
+from silico_py.primitives._checks import several
 from silico_py.validation import check_unit, not_negative, number, quaternions, vector
 
 
@@ -38,7 +38,13 @@ class State:
 
 @pytree_dataclass
 class Fixture:
-    """A convex shape fixed in the world."""
+    """A convex shape fixed in the world.
+
+    Attributes:
+        shape: the shape.
+        position: (3,) origin of its frame, world [m].
+        orientation: (4,) unit quaternion (w, x, y, z), its frame to the world.
+    """
 
     shape: ConvexShape
     position: Float[Array, "3"]
@@ -242,7 +248,7 @@ def _exclusions(
 
 def _fixtures(entry: Shape | Fixture | tuple[Shape, Any, Any]) -> list[Fixture]:
     if isinstance(entry, Fixture):
-        return [entry]
+        entry = (entry.shape, entry.position, entry.orientation)
     if isinstance(entry, Shape):
         entry = (entry, (0.0, 0.0, 0.0), IDENTITY)
     if not (isinstance(entry, tuple | list) and len(entry) == 3 and isinstance(entry[0], Shape)):

@@ -25,7 +25,7 @@ from silico_py.primitives import (
     Shape,
     Sphere,
 )
-from silico_py.primitives._base import concrete
+from silico_py.primitives._checks import concrete
 from silico_py.scene import Scene, State
 from silico_py.validation import count, number
 

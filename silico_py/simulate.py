@@ -16,7 +16,7 @@ from silico_py.one_step import Info
 from silico_py.options import SolverOptions, or_default
 from silico_py.scene import Scene, State, check_state
 from silico_py.validation import is_count, vector
-from silico_py.warm_start import Remembered, nothing
+from silico_py.warm_start import Remembered, check_guess, nothing
 
 
 class Trajectory(NamedTuple):
@@ -57,6 +57,7 @@ def step(
             of options.
     """
     options = checked(options, scene, state)
+    check_guess(guess)
     return _step(scene, state, checked_control(scene, state, control), options, guess)
 
 
@@ -134,6 +135,7 @@ def rollout(
     controls = vector("controls", controls, steps, n, 6).astype(state.position.dtype)
     if guess is not None and not options.warm_start:
         raise ValueError("guess: options.warm_start is off; turn it on or leave the guess out")
+    check_guess(guess)
     trajectory, last = _rollout(scene, state, controls, options, guess)
     return (trajectory, last) if with_guess else trajectory
 
@@ -157,7 +159,17 @@ def _rollout(
 
 
 def no_guess(scene: Scene, state: State, options: SolverOptions | None = None) -> Remembered:
-    """What stands for `Info.guess` before the first step of a loop; nothing is tried from it."""
+    """What stands for `Info.guess` before the first step of a loop; nothing is tried from it.
+
+    Args:
+        scene: the scene of the loop.
+        state: any of its states; its precision counts.
+        options: those of the steps; their `method`, `max_contacts` and whether there is a
+            `gradient_relaxation` count.
+
+    Raises:
+        ValueError: for options of another type.
+    """
     options = or_default(options)
     copies = () if options.gradient_relaxation is None else (2,)
     dtypes = {jnp.result_type(v) for v in jax.tree.leaves((scene, state))}

@@ -19,8 +19,8 @@ from silico_py.collision_program import (
 )
 from silico_py.contact import CONE, Contact, Kinematics, Touch, both_kinematics, current, exchange
 from silico_py.primitives import ConvexShape
-from silico_py.primitives._base import safe_norm, safe_unit
 from silico_py.solver import CellResidual, CellVariables, ProductCone
+from silico_py.solver.dense import safe_norm, safe_unit
 
 DISTANT = 10.0  # scaling of a pair from which on it is a unit where the pair flies apart
 START_GAMMA = 10.0  # largest normal impulse of the start, dimensionless

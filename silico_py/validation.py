@@ -5,31 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from silico_py.primitives._base import concrete
-
-UNIT_TOLERANCE = 1e-6
+from silico_py.primitives._checks import UNIT_TOLERANCE, float_dtype, parameter
 
 
 def vector(name: str, value: Any, *shape: int) -> Array:
-    """A finite float array of the given shape."""
-    try:
-        known = concrete(value)
-        if known is not None and known.dtype.kind in "SUb":
-            raise TypeError("text and truth values are not read as numbers")
-        # Without x64 jax holds no float64, and says so where it is asked for one.
-        own = jax.dtypes.canonicalize_dtype(getattr(value, "dtype", float))
-        array = jnp.asarray(value, dtype=jnp.result_type(float, own))
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ValueError(f"{name}: expected numbers of shape {shape}, got {value!r}") from error
-    if array.shape != shape:
-        raise ValueError(f"{name}: expected shape {shape}, got {array.shape}")
-    if not isinstance(array, jax.core.Tracer) and not np.all(np.isfinite(np.asarray(array))):
-        raise ValueError(f"{name}: has NaN or infinite entries; give finite numbers")
-    return array
+    """A finite float array of the given shape, in the precision of what was given."""
+    value = np.asarray(value) if isinstance(value, np.generic) else value
+    return parameter(name, value, shape, float_dtype(value))
 
 
 def number(name: str, value: Any, positive: bool = False) -> Array:

@@ -97,6 +97,12 @@ def _alone(value: Float[Array, "*shape"]) -> Float[Array, "orders *shape"]:
     return jnp.concatenate([value[None], jnp.zeros((ORDER, *value.shape), value.dtype)])
 
 
+def check_guess(guess: object) -> None:
+    """Refuse what is neither a guess nor None."""
+    if not (guess is None or isinstance(guess, Remembered)):
+        raise ValueError(f"guess: expected `info.guess` of a step, got {type(guess).__name__}")
+
+
 def recall(
     remembered: Remembered | None, start: Variables, batches: list[ContactBatch]
 ) -> Remembered | None:
@@ -121,8 +127,6 @@ def recall(
 
 def _fits(remembered: Remembered, start: Variables, batches: list[ContactBatch]) -> bool:
     """Whether each pair may be found: where only the nearest are taken, so they were before."""
-    if not isinstance(remembered, Remembered):
-        return False
     then, now = remembered.differences.layout, start.layout
     if remembered.usable.ndim or then.nodes != now.nodes or len(then.groups) != len(now.groups):
         return False

@@ -229,7 +229,7 @@ def _soc_margin(x: Vector) -> Float[Array, "*batch 1"]:
 
 
 def _orthant_steps(x: Vector, dx: Vector) -> Vector:
-    return jnp.where(dx < 0, -x / jnp.where(dx < 0, dx, -1), jnp.inf)
+    return jnp.where(dx >= 0, jnp.inf, -x / jnp.where(dx >= 0, -1, dx))  # NaN where dx is
 
 
 def _soc_step(x: Vector, dx: Vector) -> Float[Array, "*batch 1"]:
@@ -238,8 +238,8 @@ def _soc_step(x: Vector, dx: Vector) -> Float[Array, "*batch 1"]:
     b = x[..., 0] * dx[..., 0] - dot(x[..., 1:], dx[..., 1:])
     c = dx[..., 0] ** 2 - dot(dx[..., 1:], dx[..., 1:])
     denominator = -b + jnp.sqrt(jnp.maximum(b * b - a * c, 0))
-    leaves = denominator > 0
-    return jnp.where(leaves, a / jnp.where(leaves, denominator, 1), jnp.inf)[..., None]
+    stays = denominator <= 0  # not where dx is NaN
+    return jnp.where(stays, jnp.inf, a / jnp.where(stays, 1, denominator))[..., None]
 
 
 def _orthant_pair(difference: Vector, product: Vector) -> tuple[Vector, Vector]:

@@ -141,6 +141,20 @@ def norm(x: Array, axis: int = -1) -> Array:
     return jnp.sqrt(dot(x, x, axis))
 
 
+def safe_norm(x: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
+    """Euclidean norm on the last axis with derivative 0, not NaN, at the origin."""
+    square = dot(x, x)
+    # Both branches of a `where` are differentiated, so the root must never see 0.
+    positive = square > 0
+    return jnp.where(positive, jnp.sqrt(jnp.where(positive, square, 1)), 0)
+
+
+def safe_unit(x: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
+    """x / |x|, and 0 at the origin."""
+    norm = safe_norm(x)
+    return x / jnp.where(norm > 0, norm, 1)[..., None]
+
+
 def transposed(a: Float[Array, "*batch m n"]) -> Float[Array, "*batch n m"]:
     """`a.mT` in memory, for products that are taken more than once.
 

@@ -9,6 +9,7 @@ import pytest
 
 import silico_py as sp
 from silico_py import planning
+from silico_py.scene import Fixture
 
 
 def box() -> sp.Box:
@@ -28,6 +29,7 @@ def floor() -> sp.HalfSpace:
 
 
 LOOSE = sp.SolverOptions(relaxation=1e-3)
+SMOOTHED = sp.SolverOptions(gradient_relaxation=1e-3)
 POSE = ((0.0, 0.0, 0.0), (1.0, 0.0, 0.0, 0.0))
 
 CASES = {
@@ -55,6 +57,9 @@ CASES = {
     ),
     "two fixtures": ("exclude", lambda: scene(environment=[floor(), box()], exclude=[(0, 1)])),
     "environment": ("environment", lambda: scene(environment=["floor"])),
+    "fixture of no shape": ("environment", lambda: fixed("floor", *POSE)),
+    "fixture's quaternion": ("orientation", lambda: fixed(box(), POSE[0], (2.0, 0.0, 0.0, 0.0))),
+    "complex position": ("position", lambda: scene().state(position=np.full((1, 3), 1j))),
     "zero time step": ("timestep", lambda: scene(timestep=0.0)),
     "negative friction": ("friction", lambda: scene(friction=-0.1)),
     "negative friction of one": ("friction", lambda: scene(environment=[floor()], friction=[-0.1])),
@@ -126,6 +131,18 @@ CASES = {
     "part of a step": ("controls", lambda: sp.rollout(scene(), scene().state(), 10.0)),
     "dictionary": ("options", lambda: step(options={"relaxation": 1e-6})),
     "no state": ("state", lambda: sp.step(scene(), (1, 2))),
+    "number for the guess of a linearisation": (
+        "guess",
+        lambda: sp.linearize(scene(), scene().state(), guess=3),
+    ),
+    "number for the guess of a smoothed step": (
+        "guess",
+        lambda: sp.step(scene(), scene().state(), None, SMOOTHED, 3),
+    ),
+    "collision relaxation of a linearisation": (
+        "collision_relaxation",
+        lambda: sp.linearize(*single(), options=sp.SolverOptions(method="bilevel")),
+    ),
     "number for a guess": ("guess", lambda: sp.step(scene(), scene().state(), guess=3)),
     "truth for steps": ("controls", lambda: sp.rollout(scene(), scene().state(), True)),
     "no name": ("name", lambda: body(name=None)),
@@ -176,6 +193,14 @@ planner = planning.PlannerOptions
 def push(**options):
     start = options.pop("start", scene().state())
     return planning.push_to(scene(), start, "box", "box", (0.0, 0.0, 0.0), **options)
+
+
+def fixed(*parts):
+    return scene(environment=[Fixture(*parts)])
+
+
+def single():
+    return jax.tree.map(jnp.float32, (scene(), scene().state()))
 
 
 def single_but_for_friction(double):

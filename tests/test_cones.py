@@ -153,6 +153,13 @@ def test_step_length_in_special_directions(dx, expected):
     assert float(cone.step_length(x, jnp.array(dx))) == pytest.approx(expected, rel=4 * EPS)
 
 
+@pytest.mark.parametrize("cone", [ProductCone.orthant(3), ProductCone.second_order(3)])
+@pytest.mark.parametrize("dx", [[np.nan] * 3, [1.0, np.nan, 1.0]])
+def test_there_is_no_step_along_a_direction_that_is_not_finite(cone, dx):
+    """It must not pass for one that may be taken in full."""
+    assert np.isnan(cone.step_length(jnp.array([2.0, 0.5, 0.5]), jnp.array(dx)))
+
+
 def test_inverse_keeps_its_digits_near_the_boundary():
     """x = (t, |z|) with t - |z| = 1e-12: the exact inverse is (t, -z) / ((t - r)(t + r))."""
     gap = 2.0**-40  # so that t - |z| is exact

@@ -1,0 +1,102 @@
+"""Checks of arguments: each names the argument and says what was expected."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+UNIT_TOLERANCE = 1e-6
+
+
+def concrete(value: Any) -> np.ndarray | None:
+    """The value as a numpy array, or None where only its shape is known (under jit or vmap)."""
+    try:
+        value = _joined(value)
+        # stop_gradient unwraps a value that is only being differentiated.
+        if isinstance(value, jax.core.Tracer):
+            value = jax.lax.stop_gradient(value)
+        return np.asarray(value)
+    except jax.errors.TracerArrayConversionError:
+        return None
+
+
+def _joined(value: Any) -> Any:
+    """A sequence that holds traced numbers as one array; anything else unchanged."""
+    if isinstance(value, (list, tuple)) and any(
+        isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(value)
+    ):
+        return jnp.asarray(value)
+    return value
+
+
+def float_dtype(*values: Any) -> np.dtype:
+    """The common dtype of those values that are floating arrays, else jax's default float."""
+    found = [
+        value.dtype
+        for value in jax.tree.leaves(values)
+        if isinstance(value, (np.ndarray, jax.Array)) and jnp.issubdtype(value.dtype, jnp.floating)
+    ]
+    dtype = jnp.dtype(jnp.result_type(float))
+    if found:
+        widest = max(found, key=lambda d: jnp.finfo(d).bits)
+        # Without x64 jax cannot hold a float64.
+        dtype = jax.dtypes.canonicalize_dtype(widest)
+    return jnp.dtype(dtype)
+
+
+def parameter(
+    name: str, value: Any, shape: tuple[int | None, ...], dtype: np.dtype, positive: bool = False
+) -> Array:
+    """Check one argument, return it as an array of `dtype`; `None` in `shape` is any length."""
+    try:
+        value = _joined(value)
+        known = concrete(value)
+        found = jnp.shape(value if known is None else known)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{name}: expected numbers of shape {_show(shape)}, got {value!r}"
+        ) from error
+    if len(found) != len(shape) or any(
+        want is not None and want != got for want, got in zip(shape, found, strict=False)
+    ):
+        raise ValueError(f"{name}: expected shape {_show(shape)}, got {found}; reshape it")
+    if known is not None:
+        if not (np.issubdtype(known.dtype, np.number) and not np.iscomplexobj(known)):
+            raise ValueError(f"{name}: expected real numbers, got {value!r}")
+        if not np.all(np.isfinite(known)):
+            raise ValueError(f"{name}: has NaN or infinite entries; give finite numbers")
+        if positive and not np.all(known > 0):
+            raise ValueError(f"{name}: must be positive, got {known}; give a value above 0")
+    return jnp.asarray(value, dtype=dtype)
+
+
+def several(name: str, value: Any, what: str) -> tuple:
+    """An iterable as a tuple."""
+    try:
+        return tuple(value)
+    except TypeError as error:
+        kind = type(value).__name__
+        raise ValueError(f"{name}: expected {what}, several in a list, got {kind}") from error
+
+
+def unit(name: str, value: Any, size: int, dtype: np.dtype) -> Array:
+    """Check a vector of norm one; it is refused rather than silently normalised."""
+    array = parameter(name, value, (size,), dtype)
+    known = concrete(value)
+    if known is not None:
+        norm = float(np.linalg.norm(np.asarray(known, float)))
+        if abs(norm - 1) > UNIT_TOLERANCE:
+            raise ValueError(
+                f"{name}: must have norm 1 (within {UNIT_TOLERANCE:g}), got {norm:.9g}; "
+                "normalise it"
+            )
+    return array
+
+
+def _show(shape: tuple[int | None, ...]) -> str:
+    sizes = ["n" if size is None else str(size) for size in shape]
+    return "(" + ", ".join(sizes) + ("," if len(sizes) == 1 else "") + ")"
