@@ -21,7 +21,6 @@ from silico_py.solver.rows import each
 from silico_py.solver.vectors import Conditions, Variables
 
 ACCURACY = 100.0  # of the linear solve, in roundings
-STORED = 3  # corrections of it, where it has many columns
 
 
 def implicit(
@@ -81,8 +80,7 @@ def node_sensitivity(
     ]
     rhs = SystemVector(weights, tuple(nothing))
     matrix, inverse = kkt.transposed_system(problem, factor)
-    stored = STORED if columns > 1 else krylov.STORED
-    found, _ = krylov.solve(matrix, inverse, rhs, _accuracy(w), stored)
+    found, _ = krylov.solve(matrix, inverse, rhs, _accuracy(w))
     return found.nodes, kkt.row_weights(problem, w.cells, found)
 
 

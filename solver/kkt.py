@@ -27,6 +27,7 @@ from silico_py.solver.rows import each
 from silico_py.solver.vectors import CellVariables, Conditions, Variables
 
 MANY_CELLS = 60  # so many that refinement may not be enough
+SMALL_PRODUCT = 5e-7  # on the central path; see `_regularization`
 REFINEMENTS = 3  # of what is solved with pivoting
 PROXIMAL = 3.0  # growth of the node Jacobian at full easing: shorter moves of the nodes
 
@@ -395,12 +396,14 @@ def _slack_direction(f: CondensedCell, v: Array, dual: Array) -> Array:
 
 
 def _regularization(dtype: jnp.dtype, product: Float[Array, ""] | None = None) -> Array:
-    """6e-6 in float64: with 1.5e-8 the rounding hides a curvature of 1e-10, and half of the
-    dropped boxes fail at that relaxation. 1e-6 and 1e-5 do as well.
+    """6e-6 in float64: with 1.5e-8 rounding hides a curvature of 1e-10, and searches at that
+    relaxation fail. 1e-6 and 1e-5 work as well.
 
-    On the central path the rounding may be as large as `product`: where that is more than at a
-    tight relaxation, a smaller delta will do, and refinement takes fewer passes.
+    On the central path the rounding may be as large as `product`: unless that is small, a smaller
+    delta will do, and refinement takes fewer passes. Where it is small it would take more.
     """
     eps = float(jnp.finfo(dtype).eps)
     most = jnp.asarray(eps ** (1 / 3), dtype)
-    return most if product is None else jnp.minimum(most, eps / product)
+    if product is None:
+        return most
+    return jnp.where(product > SMALL_PRODUCT, jnp.minimum(most, eps / product), most)

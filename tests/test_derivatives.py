@@ -17,8 +17,8 @@ from silico_py.solver.problem import forward_jacobian
 from silico_py.tangents import difference, perturb
 
 # Of central differences: what polishing leaves shows below, curvature above.
-H = {1e-3: 1e-5, 1e-6: 1e-6}
-LIMITS = {1e-3: 1e-5, 1e-6: 1e-4}  # largest relative error of a column
+H = {1e-3: 1e-5, 1e-6: 1e-6, 1e-9: 1e-7}
+LIMITS = {1e-3: 1e-5, 1e-6: 1e-4, 1e-9: 1e-3}  # largest relative error of a column
 
 
 def derivative(scene, state, rho):
