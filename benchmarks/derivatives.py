@@ -26,7 +26,8 @@ FREQUENCIES = (100, 30, 10)
 SECONDS = 1.5
 SHIFTS = (0.0, 1e-4, 1e-2)  # [m, rad]
 KICK = 0.3  # [m/s, rad/s]
-BARS = {1e-3: 1e-5, 1e-6: 1e-4, 1e-9: 1e-3}  # largest relative error of a column, for each relaxation
+# Largest relative error of a column, for each relaxation.
+BARS = {1e-3: 1e-5, 1e-6: 1e-4, 1e-9: 1e-3}
 SPACINGS = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8)
 ZERO = 1e-6  # of the largest entry of all
 STENCIL = {-2: 1 / 12, -1: -2 / 3, 1: 2 / 3, 2: -1 / 12}
