@@ -49,7 +49,7 @@ def formulation(collision_relaxation: float | Array, warm_start: bool | Array) -
         jacobian=contact_jacobian,
         pose_derivative=pose_derivative,
         start=partial(start_contact, relaxation=collision_relaxation, warm_start=warm_start),
-        touch=lambda y, x, z, c: touch(y, x, z, (c, prepare(y, c))),
+        touch=touch,
         prepare=prepare,
         fusible=False,
     )
@@ -67,13 +67,13 @@ def prepare(y: Float[Array, "arity 6"], c: Contact) -> Located:
 
 
 def touch(
-    y: Float[Array, "arity 6"],
-    x: Float[Array, "1"],
-    z: Float[Array, "5"],
-    prepared: tuple[Contact, Located],
+    y: Float[Array, "arity 6"], x: Float[Array, "1"], z: Float[Array, "5"], c: Contact
 ) -> Touch:
-    """Geometry from the collision program at the next pose, impulses from the duals."""
-    return _touch(both_kinematics(y, prepared[0]), x, z, prepared)
+    """Geometry from the collision program at the next pose, impulses from the duals; alpha is NaN
+    where that program was not solved."""
+    located = prepare(y, c)
+    found = _touch(both_kinematics(y, c), x, z, (c, located))
+    return found._replace(alpha=jnp.where(located.converged, found.alpha, jnp.nan))
 
 
 def _touch(

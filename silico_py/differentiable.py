@@ -162,4 +162,8 @@ def _search(
     solutions, kept = jax.lax.map(found, (jnp.stack([relaxation, smooth]), guess))
     solution, smoother = (jax.tree.map(lambda v, k=k: v[k], solutions) for k in (0, 1))
     following, info = end(at(relaxation, None), solution, options, kept)
+    info = info._replace(
+        converged=info.converged & smoother.converged,
+        status=jnp.where(info.converged, smoother.status, info.status),
+    )
     return Found(following, info, solution, smoother.variables)

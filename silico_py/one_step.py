@@ -35,6 +35,7 @@ class ContactInfo(NamedTuple):
         alpha: relaxed scaling, less what the relaxation is sure to add. It lies above the exact
             one (`collide`) by 0 where round surfaces or faces meet, by some rho where corners do.
             Of two shapes more than 10:1 in size the larger grows as if it were ten times as large.
+            NaN where a collision program of the bilevel method was not solved.
         point: contact point, world [m].
         normal: unit vector from b to a, world; zero where `collide` has none.
         force: total contact force on a, world [N]; the one on b is its opposite.
@@ -50,8 +51,8 @@ class Info(NamedTuple):
     """What a step says about itself.
 
     Attributes:
-        converged: whether both tolerances were met, and no contact was left out that may push;
-            False makes the state a best effort.
+        converged: whether both tolerances were met, all contacts were located, and none was left
+            out that may push; False makes the state a best effort.
         status: a `silico_py.solver.Status`.
         iterations: Newton steps.
         residual: largest scaled residual row.
@@ -240,11 +241,12 @@ def info_of(
 ) -> Info:
     """What a solution says about its step."""
     y = solution.variables.y
-    parts, complete = [], jnp.ones((), bool)
+    parts, complete, located = [], jnp.ones((), bool), jnp.ones((), bool)
     for batch, cell in zip(batches, solution.variables.cells, strict=True):
         read = each(lambda *at: _contact_info(formulation.touch(*at), at[-1]))
         part = read(taken(y, batch.touched), cell.x, cell.dual, batch.contacts)
         part = part._replace(point=batch.anchors + part.point)
+        located &= jnp.all(jnp.isfinite(part.alpha))
         if batch.candidates is not None:
             part = _among_all(part, batch.candidates.at_end(y), batch.candidates.chosen)
             complete &= batch.candidates.complete(part.alpha)
@@ -255,10 +257,11 @@ def info_of(
     else:
         empty = jnp.zeros((0, 3), y.dtype)
         contacts = ContactInfo(empty[:, 0], empty, empty, empty)
-    converged = solution.converged
+    converged, known = solution.converged, complete & located
+    short = jnp.where(located, Status.INCOMPLETE, Status.STALLED)
     return Info(
-        converged & complete,
-        jnp.where(converged & ~complete, Status.INCOMPLETE, solution.status),
+        converged & known,
+        jnp.where(converged & ~known, short, solution.status),
         solution.iterations,
         solution.residual,
         solution.complementarity,

@@ -32,7 +32,7 @@ class SolverOptions:
             at rest hovers by about rho / impulse. Residuals are solved to rho / 10. float32
             carries 1e-3, float64 carries 1e-12.
         gradient_relaxation: rho of the solution at which the step is differentiated; larger is
-            smoother. None takes `relaxation`.
+            smoother. None takes `relaxation`. A step converges if both solutions are found.
         max_iterations: Newton steps allowed a step, further attempts included. About 10 are
             usual, the papers allow 30, and most of the few steps that take more take 60; hundreds
             are for the rarest. Set fewer where an answer in time matters more than one.

@@ -373,16 +373,25 @@ def test_gradient_relaxation_is_the_derivative_at_that_relaxation(drop):
     scene, state = drop
     base = state(60)
 
-    def velocity(v, **options):
-        start = dataclasses.replace(base, velocity=v)
-        return sp.step(scene, start, options=sp.SolverOptions(**options))[0].velocity
+    @jax.jit
+    def mixed(velocity, smooth):
+        def step(velocity):
+            start = dataclasses.replace(base, velocity=velocity)
+            following, info = sp.step(scene, start, options=sp.SolverOptions(1e-6, smooth))
+            return following.velocity, (following.velocity, info.converged)
 
-    mixed = lambda v: velocity(v, relaxation=1e-6, gradient_relaxation=1e-3)  # noqa: E731
-    value, slope = jax.jit(lambda v: (mixed(v), jax.jacfwd(mixed)(v)))(base.velocity)
+        return jax.jacfwd(step, has_aux=True)(velocity)
+
+    slope, (value, converged) = mixed(base.velocity, 1e-3)
     tight = stepped(scene, base, relaxation=1e-6)[0].velocity
     np.testing.assert_allclose(value, tight, atol=1e-12)
     smooth = derivative(scene, base, 1e-3)[0][6:9, 6:9]
     np.testing.assert_allclose(slope[0, :, 0], smooth, rtol=0, atol=1e-8)
+    assert converged
+    # Nothing is found at the other relaxation here: the step is right, its derivative is not.
+    slope, (value, converged) = mixed(base.velocity, 1e4)
+    np.testing.assert_allclose(value, tight, atol=1e-12)
+    assert not converged
 
 
 def test_derivatives_by_the_relaxations(drop):

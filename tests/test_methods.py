@@ -13,6 +13,7 @@ from rich.console import Console
 from stepping import rolled, stepped_each
 
 import silico_py as sp
+from silico_py import bilevel as bilevel_method
 from silico_py.collision import WARM_RELAXATION, locate, optimum, solve_collision
 from silico_py.collision_program import Piece, SlackMap, Warm, pair_length
 from silico_py.study import command, experiments, report
@@ -94,6 +95,16 @@ def test_the_bilevel_gradient_by_the_scene_agrees_with_differences(ellipsoids):
         expected = (ahead - behind) / (2 * SPACING)
         assert abs(expected) > 1e-3
         np.testing.assert_allclose(getattr(slope, name), expected, rtol=1e-5)
+
+
+def test_a_collision_program_that_is_not_solved_is_told(monkeypatch):
+    """Whatever the step around it makes of it."""
+    monkeypatch.setattr(bilevel_method, "COLLISION_ITERATIONS", 1)
+    ball = sp.Body("hardly located", sp.Sphere(0.2), mass=1.0)
+    scene = sp.Scene([ball], [sp.scenes.floor()])
+    _, info = sp.step(scene, scene.state([[0.0, 0.0, 2.0]]), options=SETTINGS)
+    assert not info.converged and info.status != sp.Status.CONVERGED
+    assert np.isnan(info.contacts.alpha[0])
 
 
 def test_a_warm_start_changes_nothing_but_the_time():
