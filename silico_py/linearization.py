@@ -131,5 +131,6 @@ def _usable(here: Bool[Array, ""], guess: Remembered | None) -> Remembered | Non
 def _checked(smoothing: Any, dtype: jnp.dtype) -> Float[Array, " k"]:
     """The smoothings as an array, refused where a `SolverOptions` would refuse them."""
     if not isinstance(smoothing, jax.core.Tracer):
-        check_relaxations("smoothing", np.atleast_1d(np.asarray(smoothing, float)).tolist(), dtype)
+        several = isinstance(smoothing, (list, tuple)) or np.ndim(smoothing) == 1
+        check_relaxations("smoothing", smoothing if several else [smoothing], dtype)
     return jnp.atleast_1d(jnp.asarray(smoothing, dtype))

@@ -83,7 +83,7 @@ class SolverOptions:
         known = all(most is None or (is_count(most) and most > 0) for most in limits)
         if not known or len(limits) != 2:
             raise ValueError(f"max_contacts: expected one or two ints above 0, got {limits}")
-        if self.method not in METHODS:
+        if not isinstance(self.method, str) or self.method not in METHODS:
             raise ValueError(f"method: expected one of {METHODS}, got {self.method!r}")
 
     @property
@@ -116,14 +116,22 @@ class SolverOptions:
 
 def _is_positive(value: object) -> bool:
     """Whether it is one finite number above 0."""
-    array = np.asarray(value)
+    array = _as_array(value)
     return array.ndim == 0 and array.dtype.kind in "iuf" and 0 < float(array) < np.inf
 
 
 def _is_whole(value: object) -> bool:
     """Whether it is one integer."""
-    array = np.asarray(value)
+    array = _as_array(value)
     return array.ndim == 0 and array.dtype.kind in "iu"
+
+
+def _as_array(value: object) -> np.ndarray:
+    """Also of what is no array of numbers."""
+    try:
+        return np.asarray(value)
+    except ValueError:
+        return np.asarray(value, object)
 
 
 def or_default(options: SolverOptions | None) -> SolverOptions:
@@ -135,8 +143,10 @@ def or_default(options: SolverOptions | None) -> SolverOptions:
     return options
 
 
-def check_relaxations(name: str, values: Sequence[float], dtype: jnp.dtype) -> None:
+def check_relaxations(name: str, values: Sequence[float] | Array, dtype: jnp.dtype) -> None:
     """Refuse none at all, and one that `SolverOptions` or a precision refuses."""
+    if isinstance(values, (np.ndarray, jax.Array)) and values.ndim == 1:
+        values = values.tolist()
     if isinstance(values, str) or not isinstance(values, Sequence) or not values:
         raise ValueError(f"{name}: expected one relaxation or more in a sequence, got {values!r}")
     for value in values:

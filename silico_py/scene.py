@@ -233,7 +233,7 @@ def _exclusions(
     """Two names, or a name and a piece of the environment, whose entries have `counts` pieces."""
     pieces = [range(*ends) for ends in pairwise(accumulate(counts, initial=0))]
     for pair in pairs:
-        ends = pair if isinstance(pair, Iterable) else ()
+        ends = pair if isinstance(pair, (tuple, list, set, frozenset)) else ()
         match sorted(ends, key=lambda end: not isinstance(end, str)):  # names first
             case [str(first), str(second)] if first != second and {first, second} <= names:
                 yield frozenset((first, second))

@@ -27,7 +27,7 @@ from silico_py.primitives import (
 )
 from silico_py.primitives._checks import concrete
 from silico_py.scene import Scene, State
-from silico_py.validation import count, number
+from silico_py.validation import count, not_negative, number
 
 UP = (0.0, 0.0, 1.0)
 UPRIGHT = (1.0, 0.0, 0.0, 0.0)
@@ -155,13 +155,13 @@ def peg_in_hole(
         angle: of the start, about y [rad].
 
     Raises:
-        ValueError: for a clearance that leaves no peg.
+        ValueError: for a clearance that is negative or leaves no peg.
     """
     half, depth, thick = 0.25, 0.5, 0.25
     number("angle", angle)
     known = concrete(number("clearance", clearance))
-    if known is not None and not known < half:
-        raise ValueError(f"clearance: must be below {half}, half of the hole, got {clearance}")
+    if known is not None and not 0 <= known < half:
+        raise ValueError(f"clearance: must be at least 0 and below {half}, got {clearance}")
     peg = Body("peg", Box(half_extents=(half - clearance, half - clearance, 0.5)), mass=1.0)
     across = Box(half_extents=(thick, half + 2 * thick, depth / 2))
     along = Box(half_extents=(half, thick, depth / 2))
@@ -232,8 +232,11 @@ def planar_push(timestep: float = 0.01, friction: float = 0.4, gap: float = 0.01
         timestep: [s].
         friction: Coulomb coefficient.
         gap: between ball and box at the start [m].
+
+    Raises:
+        ValueError: for a negative gap.
     """
-    number("gap", gap)
+    not_negative("gap", number("gap", gap))
     box = Body("box", Box(half_extents=(0.25, 0.25, 0.25)), mass=1.0)
     pusher = Body("pusher", Sphere(radius=0.1), mass=1.0)
     scene = Scene([box, pusher], [floor()], timestep=timestep, friction=friction)

@@ -168,9 +168,10 @@ def no_guess(scene: Scene, state: State, options: SolverOptions | None = None) -
             `gradient_relaxation` count.
 
     Raises:
-        ValueError: for options of another type.
+        ValueError: for options of another type, or a state that does not fit the scene.
     """
     options = or_default(options)
+    check_state(scene, state)
     copies = () if options.gradient_relaxation is None else (2,)
     dtypes = {jnp.result_type(v) for v in jax.tree.leaves((scene, state))}
     dtype = jnp.result_type(*(v for v in dtypes if jnp.issubdtype(v, jnp.floating)))

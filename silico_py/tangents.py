@@ -1,8 +1,8 @@
 """Tangent coordinates of states.
 
 Those of one body are (dx, dtheta, dv, dw): position and velocity of the body frame's origin in the
-world, rotation vector and angular velocity in the body frame. A perturbed orientation is
-q (x) cay(dtheta).
+world [m, m/s], rotation and angular velocity in the body frame [rad, rad/s]. A turned orientation
+is q (x) cay(dtheta): dtheta lies along the axis of the turn, 2 tan(angle / 2) long.
 """
 
 from __future__ import annotations
@@ -16,7 +16,16 @@ from silico_py.solver.dense import dot
 
 
 def perturb(state: State, change: Float[Array, "*n 12"]) -> State:
-    """Move a state by tangent coordinates."""
+    """Move a state by tangent coordinates (dx, dtheta, dv, dw).
+
+    A turn by dtheta is one by 2 atan(|dtheta| / 2) about it.
+
+    Raises:
+        ValueError: for a change without 12 numbers a body.
+    """
+    if jnp.shape(change)[-1:] != (12,):
+        wanted = (*state.position.shape[:-1], 12)
+        raise ValueError(f"change: expected shape {wanted}, got {jnp.shape(change)}; reshape it")
     dx, dtheta, dv, dw = jnp.split(change, 4, axis=-1)
     return State(
         state.position + dx,
@@ -27,7 +36,10 @@ def perturb(state: State, change: Float[Array, "*n 12"]) -> State:
 
 
 def difference(state: State, base: State) -> Float[Array, "*n 12"]:
-    """Tangent coordinates of `state` seen from `base`; the inverse of `perturb`."""
+    """Tangent coordinates of `state` seen from `base`; the inverse of `perturb`.
+
+    Not finite where a body is turned by half a turn.
+    """
     turn = rotation.between(base.orientation, state.orientation)
     return jnp.concatenate(
         [

@@ -10,6 +10,7 @@ import pytest
 import silico_py as sp
 from silico_py import planning
 from silico_py.scene import Fixture
+from silico_py.tangents import perturb
 
 
 def box() -> sp.Box:
@@ -166,6 +167,26 @@ CASES = {
     "half a block": ("n: must be an int", lambda: sp.scenes.stack(2.5)),
     "no blocks": ("n: must be an int", lambda: sp.scenes.heap(0)),
     "drop of two": ("primitive", lambda: sp.scenes.drop(["box"])),
+    "a peg too wide": ("clearance", lambda: sp.scenes.peg_in_hole(clearance=-0.1)),
+    "a pusher in its box": ("gap", lambda: sp.scenes.planar_push(gap=-0.1)),
+    "a smoothing in words": (
+        "smoothing",
+        lambda: sp.linearize(scene(), scene().state(), None, "a"),
+    ),
+    "nested smoothings": (
+        "smoothing",
+        lambda: sp.linearize(scene(), scene().state(), None, [1e-3, [1e-4]]),
+    ),
+    "ragged relaxation": ("relaxation", lambda: sp.SolverOptions(relaxation=[1, [2]])),
+    "method of numbers": ("method", lambda: sp.SolverOptions(method=np.zeros((3, 3)))),
+    "excluded arrays": ("exclude", lambda: scene(exclude=[jnp.float32(1)])),
+    "no guess of no scene": ("scene", lambda: sp.no_guess(None, scene().state())),
+    "no guess of no state": ("state", lambda: sp.no_guess(scene(), 3)),
+    "flat change of two bodies": ("change", lambda: perturb(two_states(), jnp.zeros(24))),
+    "number for a callback": (
+        "on_round",
+        lambda: planning.plan_grasp(*sp.scenes.grasp(), (0.0, 0.0, 0.0), on_round=3),
+    ),
     "no peg": ("clearance", lambda: sp.scenes.peg_in_hole(clearance=1)),
     "turned without end": ("angle", lambda: sp.scenes.peg_in_hole(angle=np.inf)),
     "excluded numbers": ("exclude", lambda: scene(exclude=[1, 2])),
@@ -193,6 +214,10 @@ planner = planning.PlannerOptions
 def push(**options):
     start = options.pop("start", scene().state())
     return planning.push_to(scene(), start, "box", "box", (0.0, 0.0, 0.0), **options)
+
+
+def two_states():
+    return scene(bodies=[body(), body(name="other")]).state()
 
 
 def fixed(*parts):

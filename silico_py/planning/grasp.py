@@ -71,6 +71,8 @@ def plan_grasp(
     options = PlannerOptions() if options is None else options
     if not isinstance(options, PlannerOptions):
         raise ValueError(f"options: expected PlannerOptions, got {type(options).__name__}")
+    if not (on_round is None or callable(on_round)):
+        raise ValueError(f"on_round: expected a function, got {type(on_round).__name__}")
     task = Task.of(scene, state, goal)
     state = jax.tree.map(np.asarray, state)
     compile_search(scene, state, task, options)
