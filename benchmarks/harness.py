@@ -102,7 +102,7 @@ def cases(
     console: Console,
 ) -> dict[str, Any]:
     """Every frequency with every relaxation, as JSON; keys as `key` makes them."""
-    batch, violation, out = runner(scene), floor_violation(scene), {}
+    batch, violation, out = runner(scene), violation_of(scene), {}
     for f, rho in track([(f, rho) for f in frequencies for rho in relaxations], label, console):
         found = batch(states, 1 / f, rho, round(seconds * f))
         out[key(f, rho)] = {
@@ -188,7 +188,7 @@ def track(sequence: Iterable, label: str, console: Console) -> Iterable:
     return rich_track(list(sequence), description=label, console=console)
 
 
-def floor_violation(scene: sp.Scene) -> Callable[[sp.State], Any]:
+def violation_of(scene: sp.Scene) -> Callable[[sp.State], Any]:
     """Largest (1 - alpha)+ of states (members, samples, ...), alpha exact from `sp.collide`."""
     each = partial(of_each, partial(deepest, scene))
     return jax.jit(partial(of_each, each), compiler_options=sp.compiler_options())
@@ -197,7 +197,7 @@ def floor_violation(scene: sp.Scene) -> Callable[[sp.State], Any]:
 def deepest(scene: sp.Scene, state: sp.State) -> Any:
     """Largest (1 - alpha)+ over the scene's pairs of pieces.
 
-    A collision program that does not converge counts as no violation.
+    Infinite where a collision program does not converge: nothing is known of it then.
     """
     worst = jnp.zeros((), state.position.dtype)
     for pair in scene.pairs:
@@ -208,7 +208,7 @@ def deepest(scene: sp.Scene, state: sp.State) -> Any:
         else:
             b = _placed(scene, state, pair.body_b, pair.piece_b)
         exact = sp.collide(*a, *b)
-        worst = jnp.maximum(worst, jnp.where(exact.converged, 1 - exact.alpha, 0.0))
+        worst = jnp.maximum(worst, jnp.where(exact.converged, 1 - exact.alpha, jnp.inf))
     return worst
 
 
@@ -219,11 +219,6 @@ def _placed(scene: sp.Scene, state: sp.State, body: int, piece: int) -> tuple:
     return shape, (center, sp.rotation.multiply(turn, orientation))
 
 
-def reach(body: sp.Body) -> float:
-    """Radius of a ball about the body's origin that holds it [m]."""
-    return max(float(np.linalg.norm(p) + shape.bounding_radius) for shape, p, _ in body.pieces)
-
-
 def random_drops(body: sp.Body, members: int, seed: int, size: float = 1.0) -> sp.State:
     """Random poses above the floor: any orientation, 0.2 to 0.8 m of clearance, moving.
 
@@ -232,7 +227,7 @@ def random_drops(body: sp.Body, members: int, seed: int, size: float = 1.0) -> s
     rng, speed = np.random.default_rng(seed), math.sqrt(size)
     orientation = random_turns(rng, members)
     position = np.zeros((members, 1, 3))
-    position[:, 0, 2] = reach(body) + size * rng.uniform(0.2, 0.8, members)
+    position[:, 0, 2] = float(body.shapes.bounding_radius) + size * rng.uniform(0.2, 0.8, members)
     velocity = rng.uniform(-1, 1, (members, 1, 3))
     velocity[..., 2] = rng.uniform(-2, 0, (members, 1))
     spin = rng.uniform(-1, 1, (members, 1, 3))

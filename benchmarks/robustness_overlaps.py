@@ -39,7 +39,7 @@ def random_overlaps(scene: sp.Scene, members: int, seed: int) -> sp.State:
     rng = np.random.default_rng(seed)
     lower, _ = scene.bodies
     away = rng.normal(size=(members, 3))
-    distance = harness.reach(lower) * np.cbrt(rng.uniform(size=(members, 1)))
+    distance = float(lower.shapes.bounding_radius) * np.cbrt(rng.uniform(size=(members, 1)))
     away *= distance / np.linalg.norm(away, axis=1, keepdims=True)
     position = np.zeros((members, 2, 3))
     position[:, 0, 2] = height_at_rest(lower)

@@ -66,12 +66,11 @@ def scene_of(upper: str, lower: str) -> sp.Scene:
 def random_falls(scene: sp.Scene, members: int, seed: int) -> sp.State:
     """The lower body upright on the floor, the upper one above it, in any orientation."""
     rng = np.random.default_rng(seed)
-    lower, upper = scene.bodies
-    rest = height_at_rest(lower)
+    rest = height_at_rest(scene.bodies[0])
     position = np.zeros((members, 2, 3))
     position[:, 0, 2] = rest
     position[:, 1, :2] = rng.uniform(-0.1, 0.1, (members, 2))
-    clear = rest + harness.reach(lower) + harness.reach(upper)
+    clear = rest + sum(float(body.shapes.bounding_radius) for body in scene.bodies)
     position[:, 1, 2] = clear + rng.uniform(0.05, 0.3, members)
     orientation = upper_turned(rng, members)
     velocity, spin = np.zeros((2, members, 2, 3))
@@ -90,8 +89,4 @@ def upper_turned(rng: np.random.Generator, members: int) -> np.ndarray:
 
 def height_at_rest(body: sp.Body) -> float:
     """Height of the origin of an upright body whose lowest point touches the floor [m]."""
-    lowest = []
-    for shape, position, orientation in body.pieces:
-        turn = sp.rotation.matrix(orientation)
-        lowest.append(float((position + turn @ shape.support(turn.T @ DOWN))[2]))
-    return -min(lowest)
+    return -float(body.shapes.support(DOWN)[2])

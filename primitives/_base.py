@@ -112,6 +112,12 @@ def sign(x: Array) -> Array:
     return jnp.where(x >= 0, jnp.ones_like(x), -jnp.ones_like(x))
 
 
+def fraction(part: Scalar, rest: Scalar) -> Scalar:
+    """part / (part + rest), one half where both are 0."""
+    total = part + rest
+    return jnp.where(total > 0, part / jnp.where(total > 0, total, 1), 0.5)
+
+
 class Shape:
     """Any primitive, convex or not."""
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from silico_py.primitives._base import Scalar, Vector3
-from silico_py.solver.cones import ORTHANT, ProductCone
+from silico_py.solver.cones import ProductCone
 
 ITERATIONS = 40
 
@@ -71,7 +71,7 @@ def _step(cone: ProductCone, matrix: Float[Array, "dim columns"], at: Point) -> 
     """A predictor, and a step to the products that it makes possible."""
     gap = jnp.dot(at.slack, at.dual)
     inverse = cone.inverse(at.slack)
-    scaled = nesterov_todd(cone, at.slack, at.dual, matrix)
+    scaled = cone.nesterov_todd(at.slack, at.dual, matrix)
     factor = jax.scipy.linalg.cho_factor(matrix.T @ scaled)
     objective = jnp.zeros(matrix.shape[1], gap.dtype).at[0].set(1)
 
@@ -87,34 +87,3 @@ def _step(cone: ProductCone, matrix: Float[Array, "dim columns"], at: Point) -> 
     ahead = moved(direction(jnp.zeros((), gap.dtype)))
     left = jnp.clip(jnp.dot(ahead.slack, ahead.dual) / gap, 0, 1)
     return moved(direction(left**2 * gap / cone.degree))
-
-
-def nesterov_todd(
-    cone: ProductCone,
-    slack: Float[Array, " dim"],
-    dual: Float[Array, " dim"],
-    matrix: Float[Array, "dim columns"],
-) -> Float[Array, "dim columns"]:
-    """H @ matrix with the symmetric H, H slack = dual, that maps the cone onto itself.
-
-    On a second-order cone, H = (2 v v^T - J) sqrt(det dual / det slack), J = diag(1, -1, ...),
-    v = (J s + z) / |.|_J of the slack s and dual z scaled to determinant 1.
-    """
-    parts = []
-    for kind, part in cone.slices():
-        s, z, m = slack[part], dual[part], matrix[part]
-        if kind == ORTHANT:
-            parts.append((z / s)[:, None] * m)
-            continue
-        root_s, root_z = _root_determinant(s), _root_determinant(z)
-        s, z = s / root_s, z / root_z
-        flip = jnp.ones_like(s).at[1:].set(-1)
-        v = (flip * s + z) / jnp.sqrt(2 * (1 + jnp.dot(s, z)))
-        h = 2 * jnp.outer(v, v @ m) - flip[:, None] * m
-        parts.append(root_z / root_s * h)
-    return jnp.concatenate(parts)
-
-
-def _root_determinant(x: Float[Array, " n"]) -> Scalar:
-    norm = jnp.linalg.norm(x[1:])
-    return jnp.sqrt((x[0] - norm) * (x[0] + norm))

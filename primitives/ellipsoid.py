@@ -22,7 +22,7 @@ from silico_py.primitives._base import (
 from silico_py.primitives._checks import float_dtype, parameter
 from silico_py.primitives._mesh import revolve, sphere_profile
 from silico_py.solver.cones import ProductCone
-from silico_py.solver.dense import safe_norm
+from silico_py.solver.dense import safe_norm, safe_unit
 
 
 @primitive
@@ -57,9 +57,7 @@ class Ellipsoid(ConvexShape):
 
     def support(self, direction: Vector3) -> Vector3:
         """Furthest point along `direction`."""
-        stretched = self.radii * direction
-        norm = safe_norm(stretched)
-        return self.radii * stretched / jnp.where(norm > 0, norm, 1)
+        return self.radii * safe_unit(self.radii * direction)
 
     def mass_properties(self) -> MassProperties:
         """Exact: volume 4/3 pi r1 r2 r3, inertia V/5 (r2^2 + r3^2, ...)."""

@@ -16,6 +16,7 @@ from silico_py.primitives._base import (
     Scalar,
     Vector3,
     assign,
+    fraction,
     primitive,
 )
 from silico_py.primitives._conic_gauge import conic_gauge
@@ -102,8 +103,7 @@ class MinkowskiSum(ConvexShape):
         offset = x - (r1 + r2)
         g1, _ = self.first.interior(r1 + offset)
         g2, _ = self.second.interior(r2 + offset)
-        total = g1 + g2
-        share = jnp.where(total > 0, g2 / jnp.where(total > 0, total, 1), 0.5)
+        share = fraction(g2, g1)
         x1 = r1 + share * offset
         _, eps1 = self.first.interior(x1)
         _, eps2 = self.second.interior(r2 + (1 - share) * offset)

@@ -17,6 +17,7 @@ from silico_py.primitives._base import (
     Scalar,
     Vector3,
     assign,
+    fraction,
     primitive,
 )
 from silico_py.primitives._checks import parameter
@@ -111,8 +112,7 @@ class PaddedPolytope(ConvexShape):
         """An upper bound g1 g2 / (g1 + g2) of the gauge: x shared between polytope and ball."""
         offset = x - self.reference
         core, ball = self.core.gauge(x), safe_norm(offset) / self.radius
-        total = core + ball
-        share = jnp.where(total > 0, core / jnp.where(total > 0, total, 1), 0.5)
+        share = fraction(core, ball)
         return share * ball, share * offset
 
     def support(self, direction: Vector3) -> Vector3:

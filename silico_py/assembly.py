@@ -340,8 +340,8 @@ def _contacts(
         speed=speed,
         slip=slip,
         origin=origin,
-        distance=one,
-        apart=one,
+        slack_unit=one,
+        least_alpha=one,
         flies=flies,
         in_flight=flies,
     )

@@ -91,8 +91,8 @@ class Contact(NamedTuple):
     speed: Float[Array, ""]  # unit of speed, one for the scene but for what overlaps [m/s]
     slip: Float[Array, ""]  # unit of slip: that, more for fast pairs [m/s]
     origin: Float[Array, "3"]  # of the contact point unknown, world [m]
-    distance: Float[Array, ""]  # unit of slacks of shapes and friction: 1, more for distant pairs
-    apart: Float[Array, ""]  # least scaling at the end of the step: 1, less lets shapes overlap
+    slack_unit: Float[Array, ""]  # of shapes and friction: 1, more for distant pairs
+    least_alpha: Float[Array, ""]  # at the end of the step: 1, less lets shapes overlap
     flies: Bool[Array, ""]  # whether free motion ends with the pair apart
     in_flight: Bool[Array, ""]  # whether it does so with every pair of both bodies
     nested: Nested | None = None
@@ -105,7 +105,7 @@ class Contact(NamedTuple):
     @property
     def sliding(self) -> Float[Array, ""]:
         """Unit of the slacks of friction [m/s]."""
-        return self.distance * self.slip
+        return self.slack_unit * self.slip
 
     @property
     def sides(self) -> tuple[Side, ...]:
@@ -169,7 +169,7 @@ class Formulation:
         jacobian: `(y, x, z, contact, easing) -> CellJacobian`, see `CellGroup`.
         pose_derivative: of (nodes, local, slack) by position [m] and rotation vector (world)
             of each body before the step, parameters of the contact held.
-        unit_derivative: of the same rows in one, through `Contact.distance`, if that follows the
+        unit_derivative: of the same rows in one, through `Contact.slack_unit`, if that follows the
             poses; zero where it is 1.
         start: the contact with its origin, and its variables at the start.
         touch: `(y, x, z, contact) -> Touch`.
@@ -229,7 +229,7 @@ def exchange(
     return Exchange(
         nodes=-jnp.stack(impulses),
         limit=(touch.beta[0] - limit)[None],
-        slack=jnp.concatenate([(touch.alpha - c.apart)[None], slack]),
+        slack=jnp.concatenate([(touch.alpha - c.least_alpha)[None], slack]),
     )
 
 

@@ -132,15 +132,15 @@ def unit_derivative(
 ) -> Matrix:
     """What `pose_derivative` leaves out: the unit of a distant pair follows the poses."""
 
-    def distance(change: Float[Array, "arity 6"]) -> Float[Array, ""]:
-        return start_contact(posed(c, change))[0].distance
+    def slack_unit(change: Float[Array, "arity 6"]) -> Float[Array, ""]:
+        return start_contact(posed(c, change))[0].slack_unit
 
-    def rows(distance: Float[Array, ""]) -> Float[Array, " rows"]:
-        part = contact_rows(y, x, z, c._replace(distance=distance))
+    def rows(slack_unit: Float[Array, ""]) -> Float[Array, " rows"]:
+        part = contact_rows(y, x, z, c._replace(slack_unit=slack_unit))
         return jnp.concatenate([part.nodes.reshape(-1), part.local, part.slack])
 
-    _, change = jax.jvp(rows, (c.distance,), (jnp.ones_like(c.distance),))
-    return jnp.outer(change, jax.jacfwd(distance)(jnp.zeros_like(y)))
+    _, change = jax.jvp(rows, (c.slack_unit,), (jnp.ones_like(c.slack_unit),))
+    return jnp.outer(change, jax.jacfwd(slack_unit)(jnp.zeros_like(y)))
 
 
 def _motion_tangent(y: Float[Array, "6"], side: Side, end: Kinematics) -> Tangent:
@@ -188,7 +188,7 @@ def _derivatives(
     one = jnp.ones((1, 1), x.dtype)
     limit = _limit(u.gamma, normal, d_normal, c.friction * (1 - easing), columns)
     gap, psi = columns.blocks(1, alpha=one), columns.blocks(1, psi=one / c.sliding)
-    shapes = [side.d_slack.times(1 / c.distance) for side in (a, b)]
+    shapes = [side.d_slack.times(1 / c.slack_unit) for side in (a, b)]
     return Rows(
         nodes=wrenches,
         local=[a.d_normal - b.d_normal, *_optimality(c, columns), limit],

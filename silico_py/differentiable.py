@@ -31,7 +31,7 @@ from silico_py.solver import (
     one_by_one,
 )
 from silico_py.solver.attached import instantiated
-from silico_py.solver.lanes import replaced
+from silico_py.solver.leaves import replaced
 from silico_py.warm_start import OTHER, Remembered
 
 

@@ -33,7 +33,7 @@ def calmer(data: Any, share: Float[Array, ""]) -> Any:
         return m._replace(**{name: share * getattr(m, name) for name in names})
 
     def lenient(c: Contact) -> Contact:
-        return c._replace(friction=share * c.friction, apart=share * c.apart)
+        return c._replace(friction=share * c.friction, least_alpha=share * c.least_alpha)
 
     return _mapped(data, calm, lenient)
 

@@ -20,7 +20,7 @@ from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
 
 from silico_py import tangents
-from silico_py.one_step import Begun, begin, next_state, part
+from silico_py.one_step import Begun, as_part, begin, next_state
 from silico_py.options import SolverOptions, relaxations
 from silico_py.scene import Scene, State
 from silico_py.sensitivity import Where, matrices, pullback
@@ -37,7 +37,7 @@ from silico_py.solver import (
     undivided,
 )
 from silico_py.solver.dense import matmul
-from silico_py.solver.lanes import replaced
+from silico_py.solver.leaves import replaced
 
 Numbers = list[Array]
 
@@ -102,7 +102,7 @@ def changed(place: Place, moving: Moving, change: Numbers) -> State:
     return linear(pushed, pulled, place, change, place.following)
 
 
-def differentiable(place: Place, found: tuple[Array, Array]) -> tuple[Array, Array]:
+def with_derivatives(place: Place, found: tuple[Array, Array]) -> tuple[Array, Array]:
     """The matrices of `sensitivity` at a place, with derivatives by what they depend on."""
 
     def again(_: Any, place: Place, change: Place) -> tuple[Array, Array]:
@@ -203,11 +203,11 @@ def _adjoint(moving: Moving, place: Place, weights: State) -> Numbers:
 
     def pulled(place: Place, weights: State) -> Numbers:
         begun = _begun(place)
-        as_part = partial(part, place.options)
-        by_y = as_part(_by_motion)(begun.motions, begun.arm, place.y, weights)
+        whole = partial(as_part, place.options)
+        by_y = whole(_by_motion)(begun.motions, begun.arm, place.y, weights)
         problem = begun.problem.prepared(place.point.y)
         rows = node_sensitivity(problem, place.point, by_y[..., None])
-        return as_part(partial(_weighed, moving))(place, weights, rows)
+        return whole(partial(_weighed, moving))(place, weights, rows)
 
     return one_by_one(pulled)(place, weights)
 

@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float
 
 from silico_py import sensitivity
 from silico_py.compilation import jitted
-from silico_py.following import Place, differentiable
+from silico_py.following import Place, with_derivatives
 from silico_py.one_step import begin, end, next_state, solved
 from silico_py.options import SolverOptions, check_relaxations, or_default
 from silico_py.scene import Scene, State, check_state
@@ -105,7 +105,7 @@ def _along(
         following = next_state(begun.motions, begun.arm, point.y)
         here = replace(options, relaxation=rho, gradient_relaxation=None)
         place = Place(scene, state, control, here, point, point.y, following)
-        matrices = differentiable(place, sensitivity.matrices(where))
+        matrices = with_derivatives(place, sensitivity.matrices(where))
         if not with_step:
             return point, matrices
         solution = found._replace(variables=implicit(begun.problem, point, rho))

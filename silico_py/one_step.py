@@ -104,7 +104,7 @@ def begin(
     """The step from here, at this relaxation."""
     check_precision(scene)
     prepare = partial(_begun, options.formulation, options.contact_limits)
-    return part(options, prepare)(scene, state, control, relaxation, guess)
+    return as_part(options, prepare)(scene, state, control, relaxation, guess)
 
 
 def _begun(
@@ -152,9 +152,9 @@ def _rounding(begun: Begun) -> Float[Array, ""]:
 def end(
     begun: Begun, solution: Solution, options: SolverOptions, kept: Remembered | None = None
 ) -> tuple[State, Info]:
-    """The next state, and what the step says of itself: that `kept` is for the next one to be tried
-    from, or its solution if it was given a guess itself."""
-    return part(options, partial(_ended, options.formulation))(begun, solution, kept)
+    """The next state and its `Info`, whose guess is `kept` if that is given; otherwise it is made
+    of this solution, if the step itself was given a guess."""
+    return as_part(options, partial(_ended, options.formulation))(begun, solution, kept)
 
 
 def _ended(
@@ -172,7 +172,7 @@ def left_by(begun: Begun, solution: Solution) -> Remembered | None:
     return remember(solution.variables, solution.converged, begun.batches, begun.known)
 
 
-def part(options: SolverOptions, function: Callable) -> Callable:
+def as_part(options: SolverOptions, function: Callable) -> Callable:
     """`function`, `compact` where that can be: not where the nearest contacts are chosen."""
     fits = options.formulation.fusible and options.contact_limits == (None, None)
     return compact(function) if fits else function

@@ -110,7 +110,7 @@ def pullback(where: Where, weights: Float[Array, "n 12"]) -> Float[Array, "n 18"
 
 def _evaluated(function: Callable, where: Where, *weights: Array) -> Any:
     """A function of it, by one kernel wherever its matrix is factorised inside of one: a single
-    derivative is worth that. It has no derivatives (see `following.differentiable`)."""
+    derivative is worth that. It has no derivatives (see `following.with_derivatives`)."""
     begun, point, y, state, formulation = where
 
     def derivative(data: tuple, point: Variables, *args: Any) -> Any:
@@ -188,7 +188,7 @@ def _with_units(
     if formulation.unit_derivative is None:
         return rows
     through = each(formulation.unit_derivative)
-    distant = jnp.any(at[-1].distance > 1)
+    distant = jnp.any(at[-1].slack_unit > 1)
     return jax.lax.cond(distant, lambda: rows + through(*at), lambda: rows)
 
 

@@ -65,7 +65,7 @@ def contact_rows(
     rows = _collision(u, ends, c)
     given = exchange(_touch(u, rows, c), ends, c)
     local = [rows.point, rows.scale[None], rows.auxiliary, given.limit]
-    slack = [rows.slack_a / c.distance, rows.slack_b / c.distance, given.slack]
+    slack = [rows.slack_a / c.slack_unit, rows.slack_b / c.slack_unit, given.slack]
     return CellResidual(given.nodes, jnp.concatenate(local), jnp.concatenate(slack))
 
 
@@ -85,7 +85,7 @@ def _collision(u: Unknowns, ends: tuple[Kinematics, Kinematics], c: Contact) -> 
 def _touch(u: Unknowns, rows: CollisionRows, c: Contact) -> Touch:
     sensitivities = (rows.normal_a, rows.normal_b)
     # What is sure to be the relaxation's doing is not counted as a gap.
-    alpha = without_excess(u.primal.alpha, c.a.shape, c.b.shape, c.relaxation * c.distance)
+    alpha = without_excess(u.primal.alpha, c.a.shape, c.b.shape, c.relaxation * c.slack_unit)
     return Touch(alpha, u.primal.point, *sensitivities, u.gamma, u.psi, u.beta)
 
 
@@ -96,15 +96,15 @@ def start_contact(c: Contact) -> tuple[Contact, CellVariables]:
     alpha, dtype = s.primal.alpha, s.primal.alpha.dtype
     # What is far away and stays there has slacks and, at a long arm, slips of that size: their
     # products would be as large, and steps that suit them none that suits what touches.
-    distance = jnp.where(c.flies, jnp.maximum(1, alpha / DISTANT), 1)
+    slack_unit = jnp.where(c.flies, jnp.maximum(1, alpha / DISTANT), 1)
     far = jnp.maximum(1, alpha / START_FAR)
     gamma = jnp.minimum(s.complementarity / far / (alpha - 1), START_GAMMA)
     slip, load = friction.start(c.friction)
     point = jnp.zeros(3, dtype)
-    c = c._replace(origin=s.primal.point, distance=distance)
+    c = c._replace(origin=s.primal.point, slack_unit=slack_unit)
     x = [point, alpha[None], s.primal.eps_a, s.primal.eps_b, c.sliding * slip[:1]]
     dual = [s.dual_a, s.dual_b, gamma[None], load]
-    slack = [s.slack_a / distance, s.slack_b / distance, (alpha - 1)[None], slip]
+    slack = [s.slack_a / slack_unit, s.slack_b / slack_unit, (alpha - 1)[None], slip]
     variables = CellVariables(*(jnp.concatenate(parts) for parts in (x, dual, slack)))
     return c, variables
 

@@ -20,7 +20,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array
 
-from silico_py.solver.lanes import replaced
+from silico_py.solver.leaves import replaced
 from silico_py.solver.rows import axes_first, of_all
 
 

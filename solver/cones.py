@@ -59,7 +59,8 @@ class ProductCone:
 
     @property
     def degree(self) -> int:
-        """Number of eigenvalues that vanish at the apex, counted once a second-order cone."""
+        """What s . z is divided by for the mean product: 1 for each row of an orthant and for each
+        second-order cone."""
         return sum(size if kind == ORTHANT else 1 for kind, size in self.blocks)
 
     def slices(self) -> Iterator[tuple[str, slice]]:
@@ -110,7 +111,7 @@ class ProductCone:
         return self._blockwise(lambda v: v, _soc_margin, x)
 
     def step_length(self, x: Vector, dx: Vector) -> Scalar:
-        """Largest t with x + t dx in the cone (infinite if the ray never leaves it)."""
+        """Largest t with x + t dx in the cone: infinite if the ray never leaves it, NaN if dx is."""
         return jnp.min(self.step_lengths(x, dx), axis=-1)
 
     def step_lengths(self, x: Vector, dx: Vector) -> Vector:
@@ -137,6 +138,25 @@ class ProductCone:
                 inverse = _arrow_inverse(s + regularization * z)
                 maps.append((inverse, matmul(inverse, _arrow(z))))
         return Scaling(self, tuple(maps))
+
+    def nesterov_todd(self, slack: Vector, dual: Vector, matrix: Matrix) -> Matrix:
+        """H @ matrix with the symmetric H, H slack = dual, that maps the cone onto itself.
+
+        On a second-order cone, H = (2 v v^T - J) sqrt(det dual / det slack), J = diag(1, -1, ...),
+        v = (J s + z) / |.|_J of the slack s and dual z scaled to determinant 1.
+        """
+        parts = []
+        for kind, part in self.slices():
+            s, z, m = slack[part], dual[part], matrix[part]
+            if kind == ORTHANT:
+                parts.append((z / s)[:, None] * m)
+                continue
+            root_s, root_z = (jnp.sqrt(_soc_determinant(x)) for x in (s, z))
+            s, z = s / root_s, z / root_z
+            v = (_reflected(s) + z) / jnp.sqrt(2 * (1 + jnp.dot(s, z)))
+            h = 2 * jnp.outer(v, v @ m) - _reflected(m.T).T
+            parts.append(root_z / root_s * h)
+        return jnp.concatenate(parts)
 
 
 @dataclass(frozen=True)

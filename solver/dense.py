@@ -180,16 +180,21 @@ def factorize(matrix: Float[Array, "n n"]) -> Factor:
     rows = jnp.arange(len(matrix), dtype=np.int32)
 
     def eliminate(k: Array, factor: Factor) -> Factor:
-        a, permutation = factor
-        pivot = jnp.argmax(jnp.where(rows >= k, jnp.abs(entry(a, k, 1)), -1)).astype(np.int32)
-        swapped = jnp.where(rows == k, pivot, jnp.where(rows == pivot, k, rows))
-        a, permutation = a[swapped], permutation[swapped]
+        swapped = _pivoted(k, factor.lu)
+        a, permutation = factor.lu[swapped], factor.permutation[swapped]
         below, row = (rows > k)[:, None], entry(a, k)
         multiplier = jnp.where(below, entry(a, k, 1)[:, None] / entry(row, k), 0)
         reduced = a - multiplier * jnp.where(rows > k, row, 0)
         return Factor(jnp.where(below & (rows == k), multiplier, reduced), permutation)
 
     return jax.lax.fori_loop(0, len(matrix), eliminate, Factor(matrix, rows))
+
+
+def _pivoted(k: Array, a: Float[Array, "n n"]) -> Int[Array, " n"]:
+    """The rows, row k exchanged for that of the largest entry of column k from there on."""
+    rows = jnp.arange(len(a), dtype=np.int32)
+    pivot = jnp.argmax(jnp.where(rows >= k, jnp.abs(entry(a, k, 1)), -1)).astype(np.int32)
+    return jnp.where(rows == k, pivot, jnp.where(rows == pivot, k, rows))
 
 
 @custom_vmap
@@ -288,8 +293,7 @@ def pivoted_inverse(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
 
     def eliminate(k: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         a, order = carry
-        pivot = jnp.argmax(jnp.where(rows >= k, jnp.abs(entry(a, k, 1)), -1)).astype(np.int32)
-        swapped = jnp.where(rows == k, pivot, jnp.where(rows == pivot, k, rows))
+        swapped = _pivoted(k, a)
         return _eliminated(k, a[swapped]), order[swapped]
 
     found, order = jax.lax.fori_loop(0, len(matrix), eliminate, (matrix, rows))

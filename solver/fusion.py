@@ -29,12 +29,13 @@ from jax.experimental.xla_metadata import set_xla_metadata
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Var, jaxpr_as_fun
 from jaxtyping import Array
 
-from silico_py.solver.lanes import members_of, replaced
+from silico_py.solver.lanes import members_of
+from silico_py.solver.leaves import replaced
 from silico_py.solver.rules import differentiated_as
 
 ONE_KERNEL = {"xla_cpu_small_call": "true", "inlineable": "false"}
 LARGEST_ARRAY = 4000  # elements; larger sums and products go to libraries
-LARGEST_PROGRAM = 13_800  # operations, those of one body: two would compile for 20 s
+LARGEST_PROGRAM = 13_800  # operations: more would compile for 20 s
 LIBRARY_PRODUCT = 8  # rows, terms or columns of a product that goes to a library
 LIBRARY = {  # primitives that call one
     "cholesky",

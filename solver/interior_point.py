@@ -103,7 +103,7 @@ def is_walking(problem: Problem, it: Iterate, how: Attempt, options: Options) ->
     halves = jnp.where(close, LONGER, 2)
     hopeless = it.stalled | (2 * (it.iterations - it.begun) >= halves * how.longest)
     hopeless |= how.timid & (it.easing > 0)
-    lost = (it.path.reach < LEAST_REACH) | (it.path.share > paths.ASTRAY)
+    lost = (it.path.reach < LEAST_REACH) | (it.path.t > paths.ASTRAY)
     hopeless |= it.path.active & lost
     searching = (it.iterations < options.max_iterations) & (problem.monotone | ~hopeless)
     first = _needs_a_step(it, how, options)
@@ -164,4 +164,4 @@ def _followed(path: Path, step: paths.Step, fraction: Array) -> Path:
     """The path after a step, left where it has ended or Newton's method gets on."""
     path = paths.shortened(path, step, fraction)
     straight = (step.slope < 0) & (BOUNDARY * step.straight >= paths.STRAIGHT)
-    return path._replace(active=(path.share > 0) & ~(straight & path.turned))
+    return path._replace(active=(path.t > 0) & ~(straight & path.turned))

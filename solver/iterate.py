@@ -20,9 +20,9 @@ from silico_py.solver.problem import (
 from silico_py.solver.vectors import Conditions, Variables
 
 PATIENCE = 3  # short steps in a row that are a stall
-# Errors that are close to a solution. Below the first iterates are kept to the central path, below
-# the others a short step is no fold: with one node, two, or more, each of which shortens the steps.
-CENTRAL = 0.3
+CENTRAL = 0.3  # error below which iterates are kept near the central path
+# Error below which a short step is not taken for a fold: with one node, two, or more, each of which
+# shortens the steps.
 NO_FOLD = 1e-4, 1e-2, 1e-1
 EXACT = 1e-2  # error, in tolerances, that leaves nothing to do without polishing
 POLISHED = 1e-8  # error, in relaxations, that polishing is content with
@@ -42,9 +42,9 @@ class Options(NamedTuple):
         max_iterations: Newton steps, all attempts together.
         polish: largest number of further Newton steps once both tolerances are met. Each
             squares the error: two or three take it to rounding.
-        accept: whether a guess that meets both tolerances is a solution as it is. Otherwise, if
-            nothing is polished, it takes a step, so that what changes by less than the tolerance
-            still moves, unless that would add nothing (see `is_exact`).
+        accept: whether a guess that meets both tolerances is a solution as it is. If not, and
+            without polishing, one step is taken from it unless it is exact (see `is_exact`):
+            what changes by less than the tolerance would else stand still for ever.
     """
 
     relaxation: Float[Array, ""]

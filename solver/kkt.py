@@ -92,8 +92,7 @@ def factorize(
     """
     delta = _regularization(w.y.dtype, product)
     node_jacobian, cells, reduced = _blocks(problem, w, easing, delta)
-    links = [group.links for group in problem.groups]
-    return Factor(node_jacobian, cells, condensed.factorize(links, node_jacobian, reduced))
+    return Factor(node_jacobian, cells, condensed.factorize(problem.links, node_jacobian, reduced))
 
 
 @in_one
@@ -182,15 +181,13 @@ def _whole(problem: Problem, factor: Factor) -> condensed.Factor:
         )
         rows = [jnp.concatenate(pair, axis=-1) for pair in ((f.to_v, f.to_dual), (to_v, to_dual))]
         matrices.append(jnp.concatenate(rows, axis=1))
-    links = [group.links for group in problem.groups]
-    return condensed.factorize(links, factor.node_jacobian, matrices, pivoted=True)
+    return condensed.factorize(problem.links, factor.node_jacobian, matrices, pivoted=True)
 
 
 def _solve_whole(problem: Problem, whole: condensed.Factor, rhs: SystemVector) -> SystemVector:
     """One pass through that factorisation."""
-    links = [group.links for group in problem.groups]
     rows = [jnp.concatenate(cell, axis=1) for cell in rhs.cells]
-    y, moves = condensed.solve(links, whole, rhs.nodes, rows)
+    y, moves = condensed.solve(problem.links, whole, rhs.nodes, rows)
     cells = [
         CellVector(*jnp.split(move, [cell.local.shape[1]], axis=1))
         for move, cell in zip(moves, rhs.cells, strict=True)
@@ -362,7 +359,7 @@ def _solve_regularized(problem: Problem, factor: Factor, rhs: SystemVector) -> S
         forces = forces - force
         rows.append(r.local - local)
         offsets.append(offset)
-    y, moves = condensed.solve([g.links for g in problem.groups], factor.condensed, forces, rows)
+    y, moves = condensed.solve(problem.links, factor.condensed, forces, rows)
     cells = [
         CellVector(dx, offset - matmul(f.dual_map, _cell_directions(group, y, dx)))
         for group, f, offset, dx in zip(problem.groups, factor.cells, offsets, moves, strict=True)
@@ -379,8 +376,7 @@ def _solve_regularized_transposed(
         force, local = _split(group, nodes, matmul(f.dual_map, r.product))
         nodes = nodes - force
         rows.append(r.local - local)
-    links = [g.links for g in problem.groups]
-    y, moves = condensed.solve_transposed(links, turned.condensed, nodes, rows)
+    y, moves = condensed.solve_transposed(problem.links, turned.condensed, nodes, rows)
     cells = []
     for group, f, r, x in zip(problem.groups, turned.cells, rhs.cells, moves, strict=True):
         dual = r.product - matmul(f.to_dual, _cell_directions(group, y, x))

@@ -9,7 +9,7 @@ lanes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -18,6 +18,8 @@ import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
+
+from silico_py.solver.leaves import replaced
 
 IN_FLIGHT = 2**24  # numbers in the states of all members in lanes, enough to keep a GPU busy
 FEWER = 8  # times less lanes are left when no more are needed
@@ -67,12 +69,6 @@ def members_of(
     rows, whole = rows_of([v for v, flag in zip(leaves, flags, strict=True) if flag])
 
     return rows, lambda row: replaced(leaves, flags, whole(row))
-
-
-def replaced(leaves: Sequence[Any], flags: Sequence[bool], own: Iterable[Any]) -> list[Any]:
-    """The leaves, those with a flag replaced by one of `own` after another."""
-    rest = iter(own)
-    return [next(rest) if flag else v for v, flag in zip(leaves, flags, strict=True)]
 
 
 class _Batch(NamedTuple):

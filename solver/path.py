@@ -60,7 +60,7 @@ class Path(NamedTuple):
     closely: Bool[Array, ""]  # to its end if need be, rather than past its next folds
     anchor: Conditions  # A
     size: Float[Array, ""]  # of A
-    share: Float[Array, ""]  # t
+    t: Float[Array, ""]  # falls from 1 to 0
     tangent: Variables  # zero before the first step
     rise: Float[Array, ""]  # of t along the tangent
     reach: Float[Array, ""]  # length of the next step, at most
@@ -99,22 +99,20 @@ def begin(
     one, yes = jnp.ones((), w.y.dtype), jnp.ones((), bool)
     path = inactive(w, conditions)
     reach = FIRST_REACH * one
-    return path._replace(
-        active=yes, closely=closely, anchor=anchor, size=size, share=one, reach=reach
-    )
+    return path._replace(active=yes, closely=closely, anchor=anchor, size=size, t=one, reach=reach)
 
 
 def missing(problem: Problem, conditions: Conditions, path: Path, rho: Array) -> Conditions:
     """H at the place of `conditions`."""
     left = remainder(problem, conditions, rho)
-    return jax.tree.map(lambda r, a: r - path.share * a, left, path.anchor)
+    return jax.tree.map(lambda r, a: r - path.t * a, left, path.anchor)
 
 
 def distance(problem: Problem, conditions: Conditions, path: Path, rho: Array) -> Array:
     """How far the rows of `conditions` are from the path; at most 1 in its neighbourhood."""
     left = missing(problem, conditions, path, rho)
     narrowest = jnp.where(path.closely, NARROWEST_CLOSELY, NARROWEST)
-    width = NEIGHBOURHOOD * jnp.maximum(path.share, narrowest) * path.size
+    width = NEIGHBOURHOOD * jnp.maximum(path.t, narrowest) * path.size
     return residual_norm(problem, left) / width
 
 
@@ -140,9 +138,9 @@ def predict(problem: Problem, w: Variables, path: Path, back: Variables, along: 
     here = jax.tree.map(jnp.add, w, back_on)
     furthest = jnp.where(path.closely, BEYOND, BOUNDARY) * boundary_step(problem, here, tangent)
     length = jnp.minimum(path.reach, furthest)
-    to_end = jnp.maximum(path.share + rise, 0) / jnp.where(slope < 0, -slope, 1)
+    to_end = jnp.maximum(path.t + rise, 0) / jnp.where(slope < 0, -slope, 1)
     length = jnp.where(slope < 0, jnp.minimum(length, to_end), length)
-    full = jax.tree.map(lambda b, a: b - path.share * a, back, along)
+    full = jax.tree.map(lambda b, a: b - path.t * a, back, along)
     return Step(
         change=jax.tree.map(lambda b, t: b + length * t, back_on, tangent),
         rise=rise + length * slope,
@@ -155,11 +153,11 @@ def predict(problem: Problem, w: Variables, path: Path, back: Variables, along: 
 
 def shortened(path: Path, step: Step, fraction: Array) -> Path:
     """The path after a fraction of `step`."""
-    share = path.share + fraction * step.rise
-    share = jnp.where(share < ARRIVED, 0, share)
+    t = path.t + fraction * step.rise
+    t = jnp.where(t < ARRIVED, 0, t)
     growth = jnp.where(fraction < 1, CAUTION, GROWTH)
     return path._replace(
-        share=share,
+        t=t,
         tangent=step.tangent,
         rise=step.slope,
         reach=growth * fraction * step.length,
@@ -171,7 +169,7 @@ def landing(problem: Problem, w: Variables, path: Path, rho: Array) -> Variables
     """`w` with the products of the path."""
     centre = multiples(problem, rho)
     products = [
-        path.share * cell.product + e for cell, e in zip(path.anchor.cells, centre, strict=True)
+        path.t * cell.product + e for cell, e in zip(path.anchor.cells, centre, strict=True)
     ]
     return centred(problem, w, products)
 

@@ -188,6 +188,11 @@ class Problem:
         return all(group.fusible for group in self.groups)
 
     @property
+    def links(self) -> list[Links]:
+        """Of each group, the nodes that its cells touch."""
+        return [group.links for group in self.groups]
+
+    @property
     def has_memos(self) -> bool:
         """Whether its functions share something at a point of the nodes."""
         return any(group.prepare is not None for group in self.groups)

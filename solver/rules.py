@@ -11,7 +11,7 @@ import jax
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array
 
-from silico_py.solver.lanes import replaced
+from silico_py.solver.leaves import replaced
 
 
 def differentiated_as(function: Callable, evaluated: Callable) -> Callable:

@@ -3,9 +3,9 @@
 A guess, such as the solution of a neighbouring problem, is tried first: pushed back to the
 central path, the further the less it solves, and given up at the first sign of trouble. Then an
 attempt sets out from the start, and another one that is eased from the beginning. With many nodes
-folds come one after another, and easing meets new ones; close to a solution it leads away from it:
-there the path is followed in between, from the first fold on, unless the attempt stalled far from
-any solution, for then the path is long and easing needs a dozen steps.
+easing meets fold after fold, and close to a solution it leads away from it: there the path is
+followed between the two attempts, from the first one's first fold on. Not so where that stalled far
+from any solution: the path is long then, and easing needs a dozen steps.
 
 What none of them solves is approached along families of problems that lead to it (see `stages`).
 """

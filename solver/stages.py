@@ -31,10 +31,10 @@ from silico_py.solver.vectors import Variables
 # the solution of the one before.
 GUESSED, COLD, TURN, EASED, FOLLOW, PART, LOOK_ON, GO_ON, FOLLOW_ON = range(9)
 
-# Residual of a guess that is not worth a step, and of one in a crowd.
+# Residual of a guess from which on it is not tried, and of one in a crowd.
 FAR_GUESS, FAR_IN_CROWD = 0.5, 5.0
-# Errors where an attempt ended: a path is followed from there below the first where nodes are few,
-# and where they are many unless it stalled above the second.
+# After COLD has failed the path is followed if it ended with an error below CLOSE; with many nodes
+# always, unless it stalled above FAR.
 CLOSE, FAR = 1e-2, 0.5
 FIRST_PART = 0.5  # share of the first member of a family, unless the problem names one
 LEAST_WAY = 1e-5  # between two members: less is where the solutions at hand end

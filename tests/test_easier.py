@@ -42,7 +42,7 @@ def test_calmer_steps_have_a_share_of_motion_force_friction_and_size(problem):
     for contact, group in zip(groups, problem.groups, strict=True):
         whole = group.data
         np.testing.assert_allclose(contact.friction, whole.friction / 4)
-        np.testing.assert_allclose(contact.apart, 0.25)
+        np.testing.assert_allclose(contact.least_alpha, 0.25)
         for side, before in ((contact.a, whole.a), (contact.b, whole.b)):
             if before.motion is not None:  # the same as that of its body
                 np.testing.assert_allclose(side.motion.velocity, before.motion.velocity / 4)

@@ -37,7 +37,7 @@ def test_path_from_the_start_leads_around_a_fold(constant, start, monkeypatch):
     assert float(solution.variables.y[0, 0]) == pytest.approx(root_of(constant), abs=1e-7)
 
 
-def test_the_share_rises_between_two_folds_and_ends_at_zero():
+def test_t_rises_between_two_folds_and_ends_at_zero():
     """On y^3 - 3 y + 3 = t A it falls until y = 1, rises until y = -1, and falls to the root."""
     problem, rho = folded(3.0), jnp.asarray(RHO)
     cell = CellVariables(jnp.zeros((1, 0)), jnp.full((1, 1), 1e-3), jnp.full((1, 1), 12.0))
@@ -55,13 +55,13 @@ def test_the_share_rises_between_two_folds_and_ends_at_zero():
         return moved(w, step.change, fraction), paths.shortened(path, step, fraction)
 
     places = [(2.0, 1.0)]
-    while float(path.share) > 0:
+    while float(path.t) > 0:
         w, path = onwards(w, path)
-        places.append((float(w.y[0, 0]), float(path.share)))
+        places.append((float(w.y[0, 0]), float(path.t)))
         assert len(places) < 200
-    y, share = np.array(places).T
+    y, t = np.array(places).T
     assert np.all(np.diff(y) < 0)
-    rising = np.diff(share) > 0
+    rising = np.diff(t) > 0
     assert y[1:][rising].max() == pytest.approx(1, abs=0.3)
     assert y[1:][rising].min() == pytest.approx(-1, abs=0.3)
     assert np.ptp(np.flatnonzero(rising)) == rising.sum() - 1  # one stretch

@@ -1,7 +1,8 @@
 """A third opinion on collisions and steps, written a second time by other means.
 
-Nothing here calls the solver, the slacks or the integrator of the simulator: shapes are only
-asked for their parameters. Collision programs are modelled in cvxpy and solved by Clarabel or
+Nothing here calls the solver, the slacks or the integrator of the simulator: shapes are asked for
+their parameters, and for a point inside and a mesh where any will do. Units are those of the
+simulator, with its constants. Collision programs are modelled in cvxpy and solved by Clarabel or
 ECOS, steps are checked in numpy, signs of distances come from coal. For tests and for doubts,
 not for speed. Needs the extra `reference` (and `separation` for `separation_sign`).
 """
