@@ -111,7 +111,7 @@ class ProductCone:
         return self._blockwise(lambda v: v, _soc_margin, x)
 
     def step_length(self, x: Vector, dx: Vector) -> Scalar:
-        """Largest t with x + t dx in the cone: infinite if the ray never leaves it, NaN if dx is."""
+        """Largest t with x + t dx in the cone: infinite if the ray stays in it, NaN if dx is."""
         return jnp.min(self.step_lengths(x, dx), axis=-1)
 
     def step_lengths(self, x: Vector, dx: Vector) -> Vector:

@@ -24,6 +24,11 @@ def assembled(scene, state, relaxation, control=None):
     return kept[0].with_data(data), start
 
 
+def tower(blocks):
+    """The problem of a stack, at its start: an interior point."""
+    return assembled(*sp.scenes.stack(blocks), 1e-4)
+
+
 @jax.jit
 def nothing_known(scene, state, options):
     """What stands for the guess of a step before, compiled too."""

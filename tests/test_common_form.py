@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from conic import conic_optimum
 from shapes import SHAPES
-from test_collision import reference as conic_optimum
 
 import silico_py as sp
 from silico_py import assembly, rotation

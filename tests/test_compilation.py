@@ -59,8 +59,3 @@ def test_options_that_the_compiler_does_not_know_are_left_out(nonsense):
 def test_static_arguments():
     power = jitted(lambda x, n: x**n if isinstance(n, int) else None, static_argnames="n")
     np.testing.assert_array_equal(power(X, n=2), X * X)
-
-
-def test_a_program_is_compiled_with_them():
-    program = jax.jit(square, compiler_options=sp.compiler_options())
-    np.testing.assert_array_equal(program(X), X * X)

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_transposed import problem_of
+from stepping import tower
 
 from silico_py.solver import dense, kkt
 from silico_py.solver.problem import centred, conditions, multiples
@@ -42,12 +42,12 @@ def defects(problem, start, product, seeds):
 
 
 def test_directions_change_the_conditions_as_asked():
-    assert defects(*problem_of(2), 1e-3, range(3)).max() < 1e-7
+    assert defects(*tower(2), 1e-3, range(3)).max() < 1e-7
 
 
 def test_many_nearly_dependent_rows_are_eliminated_with_pivoting(monkeypatch):
     """At 1e-8 no number of passes is enough for the regularised factorisation."""
-    problem, start = problem_of(4)
+    problem, start = tower(4)
     assert defects(problem, start, 1e-8, (1, 2)).min() > 1
     monkeypatch.setattr(kkt, "MANY_CELLS", 1)
     assert defects(problem, start, 1e-8, (1, 2)).max() < 1e-2

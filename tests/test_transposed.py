@@ -4,16 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from stepping import assembled
+from stepping import tower
 
-import silico_py as sp
 from silico_py.solver import dense, kkt
 from silico_py.solver.fusion import loops_only
-
-
-def problem_of(blocks):
-    """The problem of a tower, at its start: an interior point."""
-    return assembled(*sp.scenes.stack(blocks), 1e-4)
 
 
 def random_vector(w, rng, columns=2):
@@ -34,7 +28,7 @@ def dot(a, b):
 
 @pytest.mark.parametrize("blocks", [2, 10])  # the latter are cut into levels
 def test_transposed_system_and_its_inverse(blocks):
-    problem, w = problem_of(blocks)
+    problem, w = tower(blocks)
     rng = np.random.default_rng(blocks)
     u, v = random_vector(w, rng), random_vector(w, rng)
 

@@ -1,0 +1,25 @@
+"""Collision programs by cvxpy, for tests of their solutions."""
+
+import cvxpy as cp
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from silico_py import rotation
+
+
+def conic_optimum(a, b, x, q) -> float:
+    """Least alpha of shapes at poses, from their slacks, by Clarabel."""
+    p, alpha, rules = cp.Variable(3), cp.Variable(), []
+    for k, shape in enumerate((a, b)):
+        eps = cp.Variable(shape.n_aux) if shape.n_aux else np.zeros(0)
+        zero = (jnp.zeros(3), jnp.zeros(()), jnp.zeros(shape.n_aux))
+        to_x, to_alpha, to_eps = map(np.asarray, jax.jacfwd(shape.slack, (0, 1, 2))(*zero))
+        turn = np.asarray(rotation.matrix(q[k]))
+        slack = np.asarray(shape.slack(*zero)) + to_x @ turn.T @ (p - x[k]) + to_alpha * alpha
+        slack = slack + to_eps @ eps if shape.n_aux else slack
+        for kind, part in shape.cone.slices():
+            s = slack[part]
+            rules.append(s >= 0 if kind == "orthant" else cp.SOC(s[0], s[1:]))
+    problem = cp.Problem(cp.Minimize(alpha), rules)
+    return problem.solve(solver=cp.CLARABEL, tol_gap_abs=1e-10, tol_gap_rel=1e-10, tol_feas=1e-10)
