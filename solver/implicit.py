@@ -72,7 +72,7 @@ def node_sensitivity(
         For the rows of the nodes, and of each group for what its cells add: rows of the cell's
         nodes, local and slack rows.
     """
-    factor = kkt.factorize(problem, w, jnp.zeros((), w.y.dtype), mean_product(problem, w))
+    factor = _factor(problem, w)
     columns = weights.shape[-1]
     nothing = [
         kkt.CellVector(*(jnp.zeros((*v.shape, columns), v.dtype) for v in (cell.x, cell.dual)))
@@ -99,7 +99,7 @@ def separate_rows(
 def _newton_inverse(problem: Problem, w: Variables, target: Conditions) -> Variables:
     """F_w^-1 target column by column, differentiable in both modes."""
     rhs = kkt.without_slack_rows(problem, w.cells, target)
-    factor = kkt.factorize(problem, w, jnp.zeros((), w.y.dtype))
+    factor = _factor(problem, w)
     fixed = jax.lax.stop_gradient(factor)
     # One flat vector: transposition needs every part of the right-hand side to be linear.
     flat_rhs, unflatten = ravel_pytree(rhs)
@@ -118,6 +118,12 @@ def _newton_inverse(problem: Problem, w: Variables, target: Conditions) -> Varia
     solvers = solver(kkt.system), solver(kkt.transposed_system)
     found = jax.lax.custom_linear_solve(exact, flat_rhs, *solvers)
     return kkt.with_slacks(problem, factor, unflatten(found), target)
+
+
+def _factor(problem: Problem, w: Variables) -> kkt.Factor:
+    """At a point of the central path."""
+    product = jax.lax.stop_gradient(mean_product(problem, w))
+    return kkt.factorize(problem, w, jnp.zeros((), w.y.dtype), product)
 
 
 def _accuracy(w: Variables) -> float:
