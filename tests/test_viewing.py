@@ -107,6 +107,7 @@ def trajectory(scene):
     point[:, BALL_ON_FLOOR] = [0.1, 0.2, 0.3]
     point[:, CRATE_ON_POST] = [0.4, 0.5, 0.6]
     alpha = np.full((STEPS, 5), 1.5)
+    alpha[:, [BALL_ON_FLOOR, CRATE_ON_FLOOR]] = 1.001
     alpha[:, CRATE_ON_POST] = np.linspace(2.0, 0.9, STEPS)
     return make_trajectory(scene, *poses(), alpha=alpha, point=point, force=force)
 
@@ -222,9 +223,38 @@ def test_force_arrows_start_at_the_point_and_are_in_proportion(replay):
 
 def test_forces_too_small_or_not_finite_are_not_drawn(scene, trajectory):
     force = trajectory.info.contacts.force.copy()
-    force[:3, BALL_ON_FLOOR] = [[np.nan, 0, 0], [np.inf, 0, 0], [1e-6, 0, 0]]
+    force[:4, BALL_ON_FLOOR] = [[np.nan, 0, 0], [np.inf, 0, 0], [1e-6, 0, 0], [0.05, 0, 0]]
     replay = Replay.of(scene, with_contacts(trajectory, force=force))
-    assert [len(replay.arrows(k)) for k in range(6)] == [0, 0, 0, 0, 1, 1]
+    assert [len(replay.arrows(k)) for k in range(6)] == [0, 0, 0, 0, 0, 1]
+
+
+@pytest.mark.parametrize("load", [2.0, 9.81])
+@pytest.mark.parametrize("mass", [1e-3, 1e3])
+@pytest.mark.parametrize(("timestep", "relaxation"), [(0.01, 1e-6), (0.01, 1e-3), (1e-4, 1e-6)])
+def test_a_ball_in_mid_air_has_no_arrow_and_one_that_rests_has_one(
+    load, mass, timestep, relaxation
+):
+    """Under a load [N/kg], alone in its run: the impulse [mass times m/s] times the gap [sizes] is
+    the relaxation."""
+    scene = sp.Scene([sp.Body("ball", sp.Sphere(0.5), mass=mass)], [sp.scenes.floor()], timestep)
+    for gap, arrows in ((relaxation / (load * timestep), 1), (0.8, 0)):
+        contact = {
+            "alpha": np.full((1, 1), 1 + gap),
+            "force": np.array([[[0.0, 0.0, relaxation / gap * mass / timestep]]]),
+        }
+        position = np.array([[[0.0, 0.0, 0.5 * (1 + gap)]]])
+        one = make_trajectory(scene, position, np.array([[[1.0, 0, 0, 0]]]), **contact)
+        assert len(Replay.of(scene, one).arrows(1)) == arrows
+
+
+def test_a_falling_sphere_touches_nothing_until_it_lands():
+    scene, state = sp.scenes.drop("sphere", timestep=0.02)
+    trajectory = rolled(scene, state, 20)
+    replay = Replay.of(scene, trajectory)
+    apart = np.asarray(trajectory.info.contacts.alpha[:, 0]) > 1.01
+    drawn = np.array([len(replay.arrows(frame)) for frame in range(1, replay.frames)])
+    assert apart[:5].all() and not apart.all()
+    np.testing.assert_array_equal(drawn, ~apart)
 
 
 def test_weight_of_a_resting_ball_is_an_arrow_up_from_the_floor():

@@ -24,6 +24,7 @@ UNIT_TOLERANCE = 1e-3  # an orientation further from norm 1 is not drawn
 TYPICAL_ARROW = 0.45  # length of a typical force [radius of the view]
 LONGEST_ARROW = 1.0  # longer arrows are cut [radius of the view]
 SMALLEST_ARROW = 0.01  # shorter arrows are not drawn [typical arrow]
+FIRM = 9.81  # force at which a pair may be its own size apart and touch [N/kg of the lighter body]
 LEVEL = 0.7  # cosine of the slope up to which a half-space is ground
 FIXTURE_SHARE = 0.5  # of the motion's extent, by which fixtures may enlarge the view
 
@@ -40,6 +41,8 @@ class ContactFrames(NamedTuple):
         alpha: (frames, contacts), NaN at the start.
         point: (frames, contacts, 3) world [m].
         force: (frames, contacts, 3) on piece a, world [N].
+        touches: (frames, contacts) whether the pair touches; a relaxed step gives bodies that are
+            apart a tiny force, too.
     """
 
     names: tuple[str, ...]
@@ -48,6 +51,7 @@ class ContactFrames(NamedTuple):
     alpha: np.ndarray
     point: np.ndarray
     force: np.ndarray
+    touches: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -117,7 +121,7 @@ class Replay:
             low=low,
             high=high,
             up=_up(np.asarray(scene.gravity, float)),
-            arrow_scale=TYPICAL_ARROW * _radius(low, high) / _typical(contacts.force),
+            arrow_scale=TYPICAL_ARROW * _radius(low, high) / _typical(contacts),
         )
 
     @property
@@ -178,12 +182,9 @@ class Replay:
         return frame * self.timestep
 
     def touching(self, frame: int) -> np.ndarray:
-        """(k,) contacts of a frame whose force is large enough to be drawn."""
-        point, force = self.contacts.point[frame], self.contacts.force[frame]
-        length = self.arrow_scale * np.linalg.norm(force, axis=-1)
-        # Against NaN every comparison is false, and infinity is no length.
-        drawn = (length >= self.smallest_arrow) & (length < np.inf)
-        return np.flatnonzero(drawn & np.isfinite(point).all(axis=-1))
+        """(k,) contacts of a frame that touch with a force large enough to be drawn."""
+        length = self.arrow_scale * np.linalg.norm(self.contacts.force[frame], axis=-1)
+        return np.flatnonzero(self.contacts.touches[frame] & (length >= self.smallest_arrow))
 
     def arrows(self, frame: int) -> np.ndarray:
         """(k, 2, 3) start and tip of the force arrows of a frame, world [m]."""
@@ -275,21 +276,47 @@ def _notes(scene: Scene, states: State, info: Info) -> dict[int, str]:
 def _contacts(
     scene: Scene, steps: int, found: ContactInfo, pieces: tuple[Piece, ...], fixed: Fixed
 ) -> ContactFrames:
-    ends = [_ends(pair, pieces, fixed) for pair in scene.pairs]
+    pairs = scene.pairs
+    ends = [_ends(pair, pieces, fixed) for pair in pairs]
     index = {id(piece): k for k, piece in enumerate(pieces)}
 
     def frames(field: str, at_start: float, *shape: int) -> np.ndarray:
         rows = _rows(f"trajectory.info.contacts.{field}", getattr(found, field), steps, *shape)
         return np.concatenate([np.full_like(rows[:1], at_start), rows])
 
+    alpha = frames("alpha", np.nan, len(ends))
+    point, force = (frames(field, 0.0, len(ends), 3) for field in ("point", "force"))
+    mass = np.array([_lighter(scene, pair) for pair in pairs])
     return ContactFrames(
         tuple(f"{a.name} on {b.name}" for a, b in ends),
         np.array([index[id(a)] for a, _ in ends], int),
         np.array([index.get(id(b), -1) for _, b in ends], int),
-        frames("alpha", np.nan, len(ends)),
-        frames("point", 0.0, len(ends), 3),
-        frames("force", 0.0, len(ends), 3),
+        alpha,
+        point,
+        force,
+        _touches(alpha, point, force, mass),
     )
+
+
+def _lighter(scene: Scene, pair: ContactPair) -> float:
+    """Mass of the lighter body of a pair [kg]."""
+    bodies = (pair.body_a, pair.body_b)
+    return min(float(scene.bodies[body].mass) for body in bodies if body is not None)
+
+
+def _touches(
+    alpha: np.ndarray, point: np.ndarray, force: np.ndarray, mass: np.ndarray
+) -> np.ndarray:
+    """Whether pairs touch.
+
+    The relaxation fixes the product of force and gap. Of bodies apart the gap is the larger one,
+    of bodies that touch the force, whatever the relaxation is. What counts as one unit of force is
+    the same with gravity and without.
+    """
+    size = np.linalg.norm(force, axis=-1)
+    # Against NaN every comparison is false, and infinity is no force.
+    firm = (size > 0) & (size < np.inf) & (size > FIRM * mass * (alpha - 1))
+    return firm & np.isfinite(point).all(axis=-1)
 
 
 def _ends(
@@ -334,13 +361,11 @@ def _up(gravity: np.ndarray) -> np.ndarray:
     return -gravity / strength if strength > 0 else np.array([0.0, 0.0, 1.0])
 
 
-def _typical(force: np.ndarray) -> float:
+def _typical(contacts: ContactFrames) -> float:
     """The median over the steps with contact of the largest force [N]; 1 without any contact.
 
     Not the largest: an impact lasts one step and would leave every other arrow invisible.
     """
-    sizes = np.linalg.norm(force, axis=-1)
-    largest = np.where(np.isfinite(sizes), sizes, 0).max(axis=1, initial=0)
-    # A relaxed step gives bodies that are apart a tiny force; it is not a contact.
-    touching = largest[largest > 1e-3 * largest.max()]
-    return float(np.median(touching)) if touching.size else 1.0
+    sizes = np.where(contacts.touches, np.linalg.norm(contacts.force, axis=-1), 0)
+    largest = sizes.max(axis=1, initial=0)
+    return float(np.median(largest[largest > 0])) if largest.any() else 1.0
