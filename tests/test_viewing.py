@@ -1,4 +1,5 @@
-"""What is shown of a simulation, against numbers worked out here; the live window; the page."""
+"""What is shown of a simulation, against numbers worked out here; the live window; the page;
+pictures."""
 
 import base64
 import configparser
@@ -19,6 +20,7 @@ import pytest
 from stepping import rolled
 
 import silico_py as sp
+from silico_py import plotting
 from silico_py.viewing import Page, Replay
 from silico_py.viewing.meshes import split_creases
 
@@ -441,6 +443,118 @@ def test_files_of_the_page_are_packaged():
     # setuptools' * does not match a slash; fnmatch's does.
     for file in files:
         assert any(fnmatch(file, p) and file.count("/") == p.count("/") for p in patterns), file
+
+
+# ---------------------------------------------------------------- pictures
+
+
+BLUE, ORANGE = (c[:3] for c in plotting.BODY_COLORS[:2])
+
+
+def states_at(position, orientation=(1.0, 0, 0, 0)):
+    """Bodies at rest, at the same orientation."""
+    position = np.array(position, float)
+    turned = np.broadcast_to(orientation, (*position.shape[:2], 4))
+    return sp.State(position, turned, np.zeros_like(position), np.zeros_like(position))
+
+
+def picture(scene, states, indices, folder):
+    """(height, width, 3) in 0 ... 1."""
+    plotting.frames(scene, states, indices, folder / "frames.png")
+    return matplotlib.image.imread(folder / "frames.png")[..., :3]
+
+
+def pixels(image, color):
+    """How many have the colour, more or less bright."""
+    hue = image / np.maximum(image.max(axis=-1, keepdims=True), 1e-9)
+    return np.sum(np.abs(hue - np.divide(color, max(color))).max(axis=-1) < 0.04)
+
+
+@pytest.mark.parametrize(
+    ("times", "labels"),
+    [
+        ([0.01, 0.2, 1.5], ["0.01 s", "0.20 s", "1.50 s"]),
+        (np.float32(0.01) * np.array([1, 20, 150]), ["0.01 s", "0.20 s", "1.50 s"]),
+        ([0.005, 0.01, 0.015], ["5 ms", "10 ms", "15 ms"]),
+        ([0.005, 0.01, 1.5], ["0.005 s", "0.010 s", "1.500 s"]),
+        ([1e-6, 2e-6, 1.2e-5], ["1 us", "2 us", "12 us"]),
+        ([0.5, 5.0, 100.0], ["0.5 s", "5.0 s", "100.0 s"]),
+        ([2e-12], ["0.002 ns"]),
+    ],
+)
+def test_labels_tell_the_times_of_frames_apart(times, labels):
+    assert plotting.time_labels(np.array(times)) == labels
+
+
+@pytest.mark.parametrize("steps", [1, 2, 5, 6, 40])
+def test_each_state_is_told_of_once(steps):
+    states = states_at(np.zeros((steps, 1, 3)))
+    velocity = np.zeros((steps, 1, 3))
+    velocity[steps // 2] = 100.0  # all that moves moves in one step
+    for moving in (states, replace(states, velocity=velocity)):
+        indices = plotting.telling_indices(moving, 6)
+        assert len(set(indices)) == len(indices) == min(steps, 6)
+        assert indices == sorted(indices) and (indices[0], indices[-1]) == (0, steps - 1)
+
+
+def test_states_that_are_not_finite_are_not_told_of():
+    velocity = np.ones((40, 2, 3))
+    states = replace(states_at(np.zeros((40, 2, 3))), velocity=velocity)
+    states.position[10:, 0] = velocity[10:, 0] = np.nan
+    states.position[30:] = velocity[30:] = np.nan
+    indices = plotting.telling_indices(states, 6)
+    assert (indices[0], indices[-1]) == (0, 29) and np.diff(indices).max() < 8
+    assert plotting.telling_indices(replace(states, position=np.nan * velocity), 6) == []
+
+
+@pytest.mark.parametrize("wrong", [20, 99, -1, 1.5])
+def test_a_state_that_there_is_not_is_not_drawn(scene, tmp_path, wrong):
+    with pytest.raises(ValueError, match=rf"indices: must be in 0 ... 19, got {wrong}"):
+        plotting.frames(scene, states_at(np.zeros((20, 2, 3))), [3, wrong], tmp_path / "a.png")
+    assert not (tmp_path / "a.png").exists()
+
+
+def test_bodies_that_are_not_finite_are_left_out_of_pictures(tmp_path):
+    bodies = [sp.Body(name, sp.Sphere(0.1), mass=1.0) for name in "ab"]
+    scene, position = sp.Scene(bodies), np.array([[[0.0, 0, 0], [0.5, 0, 0]]] * 2)
+    position[:, 0] = [[np.nan, 0, 0], [1e300, 0, 0]]
+    image = picture(scene, states_at(position), [0, 1], tmp_path)
+    assert pixels(image, BLUE) == 0 and pixels(image, ORANGE) > 0.2 * image[..., 0].size
+    with pytest.raises(ValueError, match="states: no body has a finite pose"):
+        picture(scene, states_at(np.full((1, 2, 3), np.nan)), [0], tmp_path)
+
+
+@pytest.mark.parametrize(("height", "share"), [(0.25, 0.1), (0.9, 0.1), (90.0, 0.0)])
+def test_the_floor_is_drawn_where_it_is_near(tmp_path, height, share):
+    scene = sp.Scene([sp.Body("ball", sp.Sphere(0.25), mass=1.0)], [sp.scenes.floor()])
+    image = picture(scene, states_at([[[0.0, 0.0, height]]]), [0], tmp_path)
+    floor = np.abs(image - plotting.FLOOR_COLOR).max(axis=-1) < 0.02
+    assert floor.mean() > share if share else not floor.any()
+    if share:  # its four corners are seen: the ball leaves its outline free
+        rows, columns = floor.nonzero()
+        ends = [rows == rows.max(), columns == columns.min(), columns == columns.max()]
+        assert all(np.sum(end) < 0.05 * max(image.shape) for end in ends)
+
+
+def test_up_in_pictures_is_against_gravity(tmp_path):
+    crate, half = sp.Body("crate", sp.Box(HALF), mass=1.0), np.sqrt(0.5)
+    place = np.array([0.1, 0.3, 0.4])
+    upright = sp.Scene([crate], [sp.scenes.floor()])
+    # The same world turned by a quarter about x: z to y.
+    lying = sp.Scene([crate], [sp.HalfSpace((0.0, 1.0, 0.0), 0.0)], gravity=(0.0, -9.81, 0.0))
+    back = np.array([half, -half, 0.0, 0.0])
+    expected = picture(upright, states_at([[place]]), [0], tmp_path)
+    found = picture(lying, states_at([[rotate(back, place)]], back), [0], tmp_path)
+    np.testing.assert_allclose(found, expected, atol=0.02)
+
+
+def test_bodies_are_seen_from_where_they_do_not_hide_each_other(tmp_path):
+    bodies = [sp.Body("crate", sp.Box((0.5, 0.5, 0.5)), mass=1.0)]
+    bodies += [sp.Body("ball", sp.Sphere(0.2), mass=1.0)]
+    for angle in np.radians([0, 60, 122, 200, 300]):  # 122: behind the crate, as usually seen
+        ball = [np.cos(angle), np.sin(angle), -0.2]
+        image = picture(sp.Scene(bodies), states_at([[[0.0, 0, 0], ball]]), [0], tmp_path)
+        assert pixels(image, ORANGE) > 0.03 * pixels(image, BLUE)
 
 
 # ---------------------------------------------------------------- the live window
