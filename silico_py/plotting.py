@@ -18,7 +18,7 @@ from silico_py.primitives import Shape
 from silico_py.scene import Scene, State
 from silico_py.validation import is_count
 from silico_py.viewing.meshes import Plane, fixtures
-from silico_py.viewing.replay import drawable, up_direction
+from silico_py.viewing.replay import decimals, drawable, up_direction
 
 BODY_COLORS = matplotlib.colormaps["tab10"](range(10))[:, :3]
 FLOOR_COLOR = (0.93, 0.93, 0.88)
@@ -115,9 +115,7 @@ def time_labels(times: np.ndarray) -> list[str]:
     """Times [s] in one unit, with as many digits as tell them apart, and the first from 0."""
     last, (smallest, *_) = times.max(), np.sort(np.diff(np.unique([0.0, *times])))
     name, unit = next((u for u in UNITS.items() if last >= 0.1 * u[1]), ("ns", 1e-9))
-    # Single precision makes a hundredth a little less than that.
-    digits = max(0, int(np.ceil(-np.log10(smallest / unit) - 1e-6)))
-    return [f"{time / unit:.{digits}f} {name}" for time in times]
+    return [f"{time / unit:.{decimals(smallest / unit)}f} {name}" for time in times]
 
 
 def _check_indices(indices: Sequence[int], steps: int) -> None:

@@ -258,6 +258,17 @@ def test_a_sphere_that_falls_and_never_lands_has_no_arrow():
     assert not any(len(replay.arrows(frame)) for frame in range(replay.frames))
 
 
+@pytest.mark.parametrize(
+    ("timestep", "text"), [(0.05, "0.10 s"), (0.005, "0.010 s"), (1e-6, "0.000002 s"), (1, "2 s")]
+)
+def test_clock_tells_frames_apart(scene, trajectory, timestep, text):
+    quick = replace(scene, timestep=timestep)
+    replay = Replay.of(quick, trajectory)
+    assert replay.time_text(2) == text and replay.time_text(3) != text
+    decimals = text.removesuffix(" s").partition(".")[2]
+    assert data_of(sp.show(quick, trajectory))["decimals"] == len(decimals)
+
+
 def test_weight_of_a_resting_ball_is_an_arrow_up_from_the_floor():
     scene, _ = sp.scenes.drop("sphere", timestep=0.02)
     state = scene.state(position=[[0.0, 0.0, 0.25]])

@@ -15,7 +15,7 @@ from silico_py.scene import Scene
 from silico_py.simulate import Trajectory
 from silico_py.validation import count
 from silico_py.viewing.meshes import Piece, Plane
-from silico_py.viewing.replay import Replay
+from silico_py.viewing.replay import Replay, decimals
 
 FRAME = '<iframe srcdoc="{page}" width="100%" height="{height}" style="border: 0"></iframe>'
 
@@ -116,6 +116,7 @@ def _data(replay: Replay) -> dict[str, Any]:
     return {
         "frames": replay.frames,
         "timestep": replay.timestep,
+        "decimals": decimals(replay.timestep),
         "names": replay.names,
         "colors": [replay.color(body) for body in range(len(replay.names))],
         "pieces": [_piece(piece, replay) for piece in replay.pieces],

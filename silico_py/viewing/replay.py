@@ -178,6 +178,10 @@ class Replay:
         """[s] from the start of the simulation."""
         return frame * self.timestep
 
+    def time_text(self, frame: int) -> str:
+        """The same with as many digits as tell it from the next frame's."""
+        return f"{self.time(frame):.{decimals(self.timestep)}f} s"
+
     def touching(self, frame: int) -> np.ndarray:
         """(k,) contacts of a frame that touch with a force large enough to be drawn."""
         touching = np.flatnonzero(self.contacts.touches[frame])
@@ -198,6 +202,12 @@ def up_direction(scene: Scene) -> np.ndarray:
     gravity = np.asarray(scene.gravity, float)
     strength = np.linalg.norm(gravity)
     return -gravity / strength if strength > 0 else np.array([0.0, 0.0, 1.0])
+
+
+def decimals(difference: float) -> int:
+    """Digits after the point that tell numbers apart that differ by this."""
+    # Single precision makes a hundredth a little less than that.
+    return max(0, int(np.ceil(-np.log10(difference) - 1e-6)))
 
 
 def drawable(scene: Scene, position: np.ndarray, orientation: np.ndarray) -> np.ndarray:

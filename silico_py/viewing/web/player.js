@@ -283,7 +283,7 @@ const silico = (() => {
   }
 
   function showText(touching) {
-    const time = (frame * data.timestep).toFixed(data.timestep < 0.01 ? 3 : 2);
+    const time = (frame * data.timestep).toFixed(data.decimals);
     element("clock").textContent = `${time} s  ·  ${frame} / ${data.frames - 1}`;
     element("scrubber").value = frame;
     const note = data.notes[frame];
