@@ -645,10 +645,26 @@ def test_viewer_shows_contacts_and_environment(viewer, replay):
     assert node("/environment/plane0") is not None
     np.testing.assert_allclose(node("/environment/fixture0").position, POST)
     viewer.show(6)
-    np.testing.assert_allclose(node("/contacts/forces").points, replay.arrows(6), rtol=1e-6)
-    np.testing.assert_allclose(node("/contacts/points").points, replay.arrows(6)[:, 0], rtol=1e-6)
+    arrows = replay.arrows(6) - node("/contacts").position
+    np.testing.assert_allclose(node("/contacts/forces").points, arrows, atol=1e-6)
+    np.testing.assert_allclose(node("/contacts/points").points, arrows[:, 0], atol=1e-6)
     viewer.show(0)
     assert not node("/contacts/forces").visible
+
+
+def test_viewer_places_contacts_far_from_the_origin_of_the_world(scene, trajectory):
+    pytest.importorskip("viser", reason="the live window needs viser")
+    away = np.array([1e6, -2e6, 3e6])
+    moved = with_state(trajectory, position=trajectory.state.position + away)
+    moved = with_contacts(moved, point=trajectory.info.contacts.point + away)
+    viewer = sp.view(scene, moved, block=False)
+    viewer.show(1)
+    frame, points = (
+        viewer.server.scene.get_handle_by_name(f"/contacts{part}") for part in ("", "/points")
+    )
+    viewer.close()
+    found = np.asarray(points.points, float) + frame.position
+    np.testing.assert_allclose(found, [away + [0.1, 0.2, 0.3]], rtol=0, atol=1e-6)
 
 
 def test_viewer_scales_the_sets_of_touching_pairs(viewer, trajectory):
