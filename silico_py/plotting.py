@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import jax
 import matplotlib
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from mpl_toolkits.mplot3d.art3d import Poly3DCollection
+from scipy.spatial.transform import Rotation
 
 from silico_py import rotation
 from silico_py.primitives import Shape
 from silico_py.scene import Scene, State
+from silico_py.validation import is_count
+from silico_py.viewing.meshes import Plane, fixtures
+from silico_py.viewing.replay import decimals, drawable, up_direction
 
 BODY_COLORS = matplotlib.colormaps["tab10"](range(10))[:, :3]
 FLOOR_COLOR = (0.93, 0.93, 0.88)
@@ -27,43 +30,166 @@ SMOOTH = 20  # pieces with more faces than this are drawn without edges
 PIXELS = 900  # of a frame, a side, before its border is cut off
 ZOOM = 0.85
 MARGIN = 0.1  # around what moves [share of its extent]
+NEAR = 3.0  # half-spaces further from all else are not drawn [its extent]
+ELEVATION, AZIMUTH = 18.0, -58.0  # of the camera [degrees]
+TURNS = sorted(range(-135, 181, 45), key=abs)  # of the scene before the camera [degrees]
+HIDDEN = 0.1  # share of a body, more than elsewhere, for which the scene is turned further
+UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
 Polygons = list[np.ndarray]
 
 
+class Stage(NamedTuple):
+    """What is drawn.
+
+    Attributes:
+        frames: of each frame the pieces of bodies, each with the index of its body.
+        fixed: fixtures but for half-spaces.
+        planes: of half-spaces.
+    """
+
+    frames: list[list[tuple[int, Polygons]]]
+    fixed: Polygons
+    planes: list[Plane]
+
+    @property
+    def corners(self) -> np.ndarray:
+        """(m, 3) of all polygons."""
+        pieces = (piece for frame in self.frames for _, piece in frame)
+        return np.concatenate([*self.fixed, *(polygon for piece in pieces for polygon in piece)])
+
+    def turned(self, turn: np.ndarray) -> Stage:
+        """The same, turned by a rotation matrix."""
+        return Stage(
+            [[(body, [p @ turn.T for p in piece]) for body, piece in f] for f in self.frames],
+            [polygon @ turn.T for polygon in self.fixed],
+            [Plane(name, turn @ point, turn @ normal) for name, point, normal in self.planes],
+        )
+
+
 def frames(scene: Scene, states: State, indices: Sequence[int], path: Path | str) -> None:
     """Draw some states of a motion side by side into the image file `path`.
+
+    Up is against gravity; the scene is seen from where bodies hide each other least.
 
     Args:
         scene: the scene.
         states: stacked over time, one after each step (`Trajectory.state`).
         indices: which of them to draw.
         path: where to write; folders are made.
+
+    Raises:
+        ValueError: for indices that no state has, or if no body has a finite pose there.
     """
-    shown = [jax.tree.map(lambda v, k=k: np.asarray(v[k]), states) for k in indices]
-    bodies = [list(_body_polygons(scene, state)) for state in shown]
-    fixed = [p for f in scene.environment if f.shape.scaled for p in _placed(*_parts(f))]
-    corners = [corner for frame in bodies for _, polygons in frame for corner in polygons]
-    low, high = _limits(np.concatenate([*corners, *fixed]))
-    images = [_render(scene, frame, fixed, low, high) for frame in bodies]
-    times = [(int(index) + 1) * float(scene.timestep) for index in indices]
-    _side_by_side(_cropped(images), [f"{time:.2f} s" for time in times], Path(path))
+    _check_indices(indices, len(states.position))
+    stage = _stage(scene, states, list(indices))
+    if not any(stage.frames):
+        raise ValueError("states: no body has a finite pose in any frame; nothing to draw")
+    stage = stage.turned(_turn(scene, stage))
+    stage = stage._replace(planes=[p for p in stage.planes if _is_near(p, stage.corners)])
+    low, high = _limits(stage)
+    grounds = [_ground(plane, low, high) for plane in stage.planes]
+    low, high = np.vstack([low, *grounds]).min(axis=0), np.vstack([high, *grounds]).max(axis=0)
+    images = [_render(frame, stage.fixed, grounds, low, high) for frame in stage.frames]
+    times = (np.array(indices) + 1) * float(scene.timestep)
+    _side_by_side(_cropped(images), time_labels(times), Path(path))
 
 
 def telling_indices(states: State, count: int) -> list[int]:
-    """Indices of `count` states: the first, the last, and between them where most moves."""
-    steps = len(states.position)
-    speed = np.linalg.norm(states.velocity, axis=-1).max(axis=-1)
-    spin = np.linalg.norm(states.angular_velocity, axis=-1).max(axis=-1)
-    travel = np.cumsum(speed + 0.3 * spin)
+    """Indices of at most `count` states, each once: the first, the last, and between them where
+    most moves. States of which nothing can be drawn are left out."""
+    seen = np.flatnonzero(np.isfinite(states.position).all(axis=-1).any(axis=-1))
+    steps, count = len(seen), min(count, len(seen))
+    if not steps:
+        return []
+    travel = np.cumsum((_fastest(states.velocity) + 0.3 * _fastest(states.angular_velocity))[seen])
     # A share of plain time keeps a scene at rest, and the end of one that stops, in the picture.
     progress = 0.75 * travel / max(travel[-1], 1e-12) + 0.25 * np.arange(1, steps + 1) / steps
     targets = np.linspace(progress[0], progress[-1], count)
-    return [int(k) for k in np.clip(np.searchsorted(progress, targets), 0, steps - 1)]
+    order = np.arange(count)
+    picked = np.maximum.accumulate(np.searchsorted(progress, targets) - order) + order
+    return [int(k) for k in seen[np.minimum(picked, steps - count + order)]]
 
 
-def _limits(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Corners of the box to show, square seen from above."""
+def time_labels(times: np.ndarray) -> list[str]:
+    """Times [s] in one unit, with as many digits as tell them apart, and the first from 0."""
+    last, (smallest, *_) = times.max(), np.sort(np.diff(np.unique([0.0, *times])))
+    name, unit = next((u for u in UNITS.items() if last >= 0.1 * u[1]), ("ns", 1e-9))
+    return [f"{time / unit:.{decimals(smallest / unit)}f} {name}" for time in times]
+
+
+def _check_indices(indices: Sequence[int], steps: int) -> None:
+    for index in indices:
+        if not (is_count(index) and 0 <= index < steps):
+            raise ValueError(f"indices: must be in 0 ... {steps - 1}, got {index!r}")
+
+
+def _fastest(velocity: Any) -> np.ndarray:
+    """(steps,) of all bodies whose velocity is finite."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        speed = np.linalg.norm(velocity, axis=-1)
+    return np.where(np.isfinite(speed), speed, 0).max(axis=-1)
+
+
+def _stage(scene: Scene, states: State, indices: list[int]) -> Stage:
+    """These states in the world."""
+    position, orientation = (
+        np.asarray(value)[indices] for value in (states.position, states.orientation)
+    )
+    poses = zip(position, orientation, drawable(scene, position, orientation), strict=True)
+    return Stage(
+        [list(_body_polygons(scene, *pose)) for pose in poses],
+        [p for f in scene.environment if f.shape.scaled for p in _placed(*_parts(f))],
+        [fixture for fixture in fixtures(scene) if isinstance(fixture, Plane)],
+    )
+
+
+def _turn(scene: Scene, stage: Stage) -> np.ndarray:
+    """Rotation matrix that brings up to z and, about z, bodies out of each other's way."""
+    upright, _ = Rotation.align_vectors([[0.0, 0.0, 1.0]], up_direction(scene)[None])
+    turns = [(Rotation.from_euler("z", k, degrees=True) * upright).as_matrix() for k in TURNS]
+    hidden = [_hidden(stage, turn) for turn in turns]
+    good = min(hidden) + HIDDEN
+    return next(turn for turn, share in zip(turns, hidden, strict=True) if share <= good)
+
+
+def _hidden(stage: Stage, turn: np.ndarray) -> float:
+    """Mean share of a body that others hide; boxes stand for bodies."""
+    shares = [_shares_hidden(frame, _camera() @ turn) for frame in stage.frames if frame]
+    return float(np.mean(np.concatenate(shares)))
+
+
+def _shares_hidden(frame: list[tuple[int, Polygons]], camera: np.ndarray) -> np.ndarray:
+    """(bodies,) of one frame."""
+    points: dict[int, Polygons] = {}
+    for body, piece in frame:
+        points.setdefault(body, []).extend(piece)
+    seen = [np.concatenate(polygons) @ camera.T for polygons in points.values()]
+    low, high = (np.array([end(p, axis=0) for p in seen]) for end in (np.min, np.max))
+    common = np.minimum(high[:, None], high) - np.maximum(low[:, None], low)
+    depth = (low + high)[:, 2]
+    behind = depth[:, None] < depth
+    area = np.prod((high - low)[:, :2], axis=-1)
+    return np.sum(behind * np.prod(np.maximum(common[..., :2], 0), axis=-1), axis=1) / area
+
+
+def _camera() -> np.ndarray:
+    """Rows: what is to the right, up and towards the camera."""
+    tilt, swing = np.radians([ELEVATION, AZIMUTH])
+    right = np.array([-np.sin(swing), np.cos(swing), 0])
+    towards = np.array([*(np.cos(tilt) * np.array([np.cos(swing), np.sin(swing)])), np.sin(tilt)])
+    return np.array([right, np.cross(towards, right), towards])
+
+
+def _is_near(plane: Plane, points: np.ndarray) -> bool:
+    """Whether a plane can be shown without making the rest small."""
+    return np.abs((points - plane.point) @ plane.normal).min() < NEAR * np.ptp(points, axis=0).max()
+
+
+def _limits(stage: Stage) -> tuple[np.ndarray, np.ndarray]:
+    """Corners of the box to show, square seen from above; what is below on planes included."""
+    feet = [_on(plane, stage.corners) for plane in stage.planes]
+    points = np.concatenate([stage.corners, *feet])
     low, high = points.min(axis=0), points.max(axis=0)
     center, reach = (low + high) / 2, (high - low) / 2
     reach[:2] = max(reach[:2].max(), 0.5 * reach[2])
@@ -71,10 +197,29 @@ def _limits(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return center - reach, np.array([*(center + reach)[:2], high[2]])
 
 
+def _on(plane: Plane, points: np.ndarray) -> np.ndarray:
+    """(m, 3) the points of a plane next to these."""
+    return points - np.outer((points - plane.point) @ plane.normal, plane.normal)
+
+
+def _ground(plane: Plane, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """(4, 3) a square of a plane about the middle of the view."""
+    along = np.eye(3)[1 if abs(plane.normal[0]) > 0.9 else 0]
+    along = along - plane.normal * (plane.normal @ along)
+    along *= (high - low)[0] / 2 / np.linalg.norm(along)
+    across = np.cross(plane.normal, along)
+    return _on(plane, (low + high)[None] / 2) + [
+        along + across,
+        along - across,
+        -along - across,
+        across - along,
+    ]
+
+
 def _render(
-    scene: Scene,
-    bodies: list[tuple[np.ndarray, Polygons]],
+    bodies: list[tuple[int, Polygons]],
     fixed: Polygons,
+    grounds: Polygons,
     low: np.ndarray,
     high: np.ndarray,
 ) -> np.ndarray:
@@ -82,7 +227,7 @@ def _render(
     figure = Figure(figsize=(PIXELS / 100, PIXELS / 100), dpi=100)
     canvas = FigureCanvasAgg(figure)
     axes = figure.add_axes((0, 0, 1, 1), projection="3d", computed_zorder=False)
-    _draw(axes, scene, bodies, fixed, low, high)
+    _draw(axes, bodies, fixed, grounds, low, high)
     canvas.draw()
     return np.array(canvas.buffer_rgba())[..., :3]
 
@@ -111,24 +256,22 @@ def _side_by_side(images: list[np.ndarray], titles: list[str], path: Path) -> No
 
 def _draw(
     axes: Any,
-    scene: Scene,
-    bodies: list[tuple[np.ndarray, Polygons]],
+    bodies: list[tuple[int, Polygons]],
     fixed: Polygons,
+    grounds: Polygons,
     low: np.ndarray,
     high: np.ndarray,
 ) -> None:
     # Polygons of unlike lengths are padded by matplotlib with whatever is in memory, and its own
     # search for limits does not leave that out. They are set below.
     axes.set_autoscale_on(False)
-    for fixture in scene.environment:
-        if not fixture.shape.scaled:
-            patch = _ground(fixture, low, high)
-            axes.add_collection3d(Poly3DCollection([patch], facecolors=[FLOOR_COLOR], zorder=0))
+    for ground in grounds:
+        axes.add_collection3d(Poly3DCollection([ground], facecolors=[FLOOR_COLOR], zorder=0))
     # One collection for all bodies: matplotlib sorts by depth only within one.
     polygons, faces, edges = [], [], []
-    for color, piece in bodies:
+    for body, piece in bodies:
         for polygon in piece:
-            shade = _shaded(color, polygon)
+            shade = _shaded(BODY_COLORS[body % len(BODY_COLORS)], polygon)
             polygons.append(polygon)
             faces.append(shade)
             edges.append(0.6 * shade if len(piece) <= SMOOTH else shade)
@@ -143,18 +286,8 @@ def _draw(
         axes.add_collection3d(walls)
     axes.set(**{f"{n}lim": (low[i], high[i]) for i, n in enumerate("xyz")})
     axes.set_box_aspect(high - low, zoom=ZOOM)
-    axes.view_init(elev=18, azim=-58)
+    axes.view_init(elev=ELEVATION, azim=AZIMUTH)
     axes.set_axis_off()
-
-
-def _ground(fixture: Any, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """A square of the half-space's plane about the middle of the view."""
-    turn = np.asarray(rotation.matrix(fixture.orientation))
-    vertices, _ = fixture.shape.surface_mesh(extent=float(high[0] - low[0]) / 2)
-    normal = turn @ np.asarray(fixture.shape.normal)
-    corners = vertices[[0, 1, 3, 2]] @ turn.T + np.asarray(fixture.position)
-    center = (low + high) / 2 - corners.mean(axis=0)
-    return corners + center - normal * (normal @ center)
 
 
 def _shaded(color: np.ndarray, polygon: np.ndarray) -> np.ndarray:
@@ -167,13 +300,14 @@ def _normal(polygon: np.ndarray) -> np.ndarray:
     return normal / max(float(np.linalg.norm(normal)), 1e-300)
 
 
-def _body_polygons(scene: Scene, state: State) -> Iterator[tuple[np.ndarray, Polygons]]:
-    """Colour and world polygons of every convex piece."""
-    for index, body in enumerate(scene.bodies):
-        turn = np.asarray(rotation.matrix(state.orientation[index]))
-        for piece in body.pieces:
-            polygons = [p @ turn.T + state.position[index] for p in _placed(*piece)]
-            yield BODY_COLORS[index % len(BODY_COLORS)], polygons
+def _body_polygons(
+    scene: Scene, position: np.ndarray, orientation: np.ndarray, drawn: np.ndarray
+) -> Iterator[tuple[int, Polygons]]:
+    """Body and world polygons of every convex piece that can be drawn."""
+    for index in np.flatnonzero(drawn):
+        turn = np.asarray(rotation.matrix(orientation[index]))
+        for piece in scene.bodies[index].pieces:
+            yield int(index), [p @ turn.T + position[index] for p in _placed(*piece)]
 
 
 def _parts(fixture: Any) -> tuple[Shape, Any, Any]:

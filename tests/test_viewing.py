@@ -1,11 +1,15 @@
-"""What is shown of a simulation, against numbers worked out here; the live window; the page."""
+"""What is shown of a simulation, against numbers worked out here; the live window; the page;
+pictures."""
 
+import base64
 import configparser
 import io
+import json
 import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -16,6 +20,7 @@ import pytest
 from stepping import rolled
 
 import silico_py as sp
+from silico_py import plotting
 from silico_py.viewing import Page, Replay
 from silico_py.viewing.meshes import split_creases
 
@@ -107,6 +112,7 @@ def trajectory(scene):
     point[:, BALL_ON_FLOOR] = [0.1, 0.2, 0.3]
     point[:, CRATE_ON_POST] = [0.4, 0.5, 0.6]
     alpha = np.full((STEPS, 5), 1.5)
+    alpha[:, [BALL_ON_FLOOR, CRATE_ON_FLOOR]] = 1.001
     alpha[:, CRATE_ON_POST] = np.linspace(2.0, 0.9, STEPS)
     return make_trajectory(scene, *poses(), alpha=alpha, point=point, force=force)
 
@@ -222,9 +228,45 @@ def test_force_arrows_start_at_the_point_and_are_in_proportion(replay):
 
 def test_forces_too_small_or_not_finite_are_not_drawn(scene, trajectory):
     force = trajectory.info.contacts.force.copy()
-    force[:3, BALL_ON_FLOOR] = [[np.nan, 0, 0], [np.inf, 0, 0], [1e-6, 0, 0]]
+    force[:4, BALL_ON_FLOOR] = [[np.nan, 0, 0], [np.inf, 0, 0], [1e-6, 0, 0], [0.05, 0, 0]]
     replay = Replay.of(scene, with_contacts(trajectory, force=force))
-    assert [len(replay.arrows(k)) for k in range(6)] == [0, 0, 0, 0, 1, 1]
+    assert [len(replay.arrows(k)) for k in range(6)] == [0, 0, 0, 0, 0, 1]
+
+
+@pytest.mark.parametrize("load", [2.0, 9.81])
+@pytest.mark.parametrize("mass", [1e-3, 1e3])
+@pytest.mark.parametrize(("timestep", "relaxation"), [(0.01, 1e-6), (0.01, 1e-3), (1e-4, 1e-6)])
+def test_a_ball_in_mid_air_has_no_arrow_and_one_that_rests_has_one(
+    load, mass, timestep, relaxation
+):
+    """Under a load [N/kg], alone in its run: the impulse [mass times m/s] times the gap [sizes] is
+    the relaxation."""
+    scene = sp.Scene([sp.Body("ball", sp.Sphere(0.5), mass=mass)], [sp.scenes.floor()], timestep)
+    for gap, arrows in ((relaxation / (load * timestep), 1), (0.8, 0)):
+        contact = {
+            "alpha": np.full((1, 1), 1 + gap),
+            "force": np.array([[[0.0, 0.0, relaxation / gap * mass / timestep]]]),
+        }
+        position = np.array([[[0.0, 0.0, 0.5 * (1 + gap)]]])
+        one = make_trajectory(scene, position, np.array([[[1.0, 0, 0, 0]]]), **contact)
+        assert len(Replay.of(scene, one).arrows(1)) == arrows
+
+
+def test_a_sphere_that_falls_and_never_lands_has_no_arrow():
+    scene, state = sp.scenes.drop("sphere")
+    replay = Replay.of(scene, rolled(scene, state, 10))
+    assert not any(len(replay.arrows(frame)) for frame in range(replay.frames))
+
+
+@pytest.mark.parametrize(
+    ("timestep", "text"), [(0.05, "0.10 s"), (0.005, "0.010 s"), (1e-6, "0.000002 s"), (1, "2 s")]
+)
+def test_clock_tells_frames_apart(scene, trajectory, timestep, text):
+    quick = replace(scene, timestep=timestep)
+    replay = Replay.of(quick, trajectory)
+    assert replay.time_text(2) == text and replay.time_text(3) != text
+    decimals = text.removesuffix(" s").partition(".")[2]
+    assert data_of(sp.show(quick, trajectory))["decimals"] == len(decimals)
 
 
 def test_weight_of_a_resting_ball_is_an_arrow_up_from_the_floor():
@@ -242,9 +284,9 @@ def test_box_of_the_motion_holds_every_vertex_of_every_frame(replay):
         [world_vertices(replay, p, k) for p in moving for k in range(replay.frames)]
     )
     slack = 1e-9
-    assert np.all(points >= replay.low - slack) and np.all(points <= replay.high + slack)
+    assert np.all(np.abs(points - replay.center) <= replay.reach + slack)
     extent = points.max(axis=0) - points.min(axis=0)
-    assert np.all(replay.high - replay.low <= extent + 2 * 0.5 * extent.max() + slack)
+    assert np.all(2 * replay.reach <= extent + 2 * 0.5 * extent.max() + slack)
 
 
 @pytest.mark.parametrize("gravity", [(0, 0, -9.81), (0, -3, 0), (5, 0, 0), (0, 0, 0)])
@@ -293,7 +335,7 @@ def test_failed_steps_and_states_that_are_not_finite_are_noted(scene, trajectory
     assert "crate" in replay.notes[11] and "ball" in replay.notes[11]
     np.testing.assert_array_equal(replay.visible[:, CRATE], np.arange(STEPS + 1) < 9)
     assert replay.visible[:, BALL].all()
-    assert np.isfinite(replay.low).all() and np.isfinite(replay.high).all()
+    assert np.isfinite(replay.center).all() and np.isfinite(replay.reach).all()
 
 
 def first_only(values):
@@ -319,7 +361,67 @@ def test_what_is_no_trajectory_of_the_scene_is_refused(scene, trajectory, spoil,
         Replay.of(scene, spoil(trajectory))
 
 
+@pytest.mark.parametrize("distance", [1e6, 1e30, 1e300])
+@pytest.mark.parametrize("first", [0, 7])
+def test_a_body_that_is_far_off_does_not_enlarge_the_view(scene, trajectory, distance, first):
+    position = trajectory.state.position.copy()
+    position[first:, CRATE, 1] = distance
+    replay = Replay.of(scene, with_state(trajectory, position=position))
+    assert replay.radius <= Replay.of(scene, trajectory).radius
+    gone = np.array([first == 0, *(np.arange(STEPS) >= first)])
+    np.testing.assert_array_equal(replay.visible[:, CRATE], ~gone)
+    assert replay.visible[:, BALL].all()
+
+
 # ---------------------------------------------------------------- the page as text
+
+
+def data_of(page):
+    """What the page plays, read as strictly as a browser reads it."""
+
+    def refuse(word):
+        raise AssertionError(f"{word} in the page")
+
+    text = page.html.split('id="replay">')[1].split("</script>")[0]
+    return json.loads(text, parse_constant=refuse)
+
+
+def singles(text):
+    return np.frombuffer(base64.b64decode(text), np.float32)
+
+
+@pytest.mark.parametrize("huge", [1e100, 1e300, np.inf, np.nan])
+def test_page_holds_finite_numbers_of_what_is_drawn(scene, trajectory, huge):
+    contacts = trajectory.info.contacts
+    force, point = contacts.force.copy(), contacts.point.copy()
+    force[3, BALL_ON_FLOOR] = point[7, BALL_ON_FLOOR] = huge
+    position = trajectory.state.position.copy()
+    position[9, BALL] = huge
+    wild = with_contacts(with_state(trajectory, position=position), force=force, point=point)
+    data = data_of(sp.show(scene, wild))
+    assert np.isfinite(singles(data["touching"]["force"])).all()
+    assert np.isfinite(singles(data["touching"]["point"])).all()
+    seen = np.frombuffer(base64.b64decode(data["visible"]), np.uint8).reshape(-1, 2).astype(bool)
+    assert np.isfinite(singles(data["position"]).reshape(-1, 2, 3)[seen]).all()
+    assert not seen[10, BALL] and seen.sum() == seen.size - 1
+
+
+def test_page_places_bodies_and_contacts_far_from_the_origin_of_the_world(scene, trajectory):
+    away = np.array([1e6, -2e6, 3e6])
+    fixtures = [replace(f, position=f.position + away) for f in scene.environment]
+    position = trajectory.state.position + away
+    point = trajectory.info.contacts.point + away
+    moved = with_contacts(with_state(trajectory, position=position), point=point)
+    near = data_of(sp.show(scene, trajectory))
+    far = data_of(sp.show(replace(scene, environment=tuple(fixtures)), moved))
+    np.testing.assert_allclose(np.subtract(far["center"], near["center"]), away, rtol=1e-15)
+    drawn = singles(far["position"]).reshape(-1, 2, 3)[1:] + np.array(far["center"])
+    np.testing.assert_allclose(drawn, position, rtol=0, atol=1e-6)
+    for read in (lambda d: d["position"], lambda d: d["touching"]["point"]):
+        np.testing.assert_allclose(singles(read(far)), singles(read(near)), atol=1e-6)
+    for kind, entry in (("planes", "point"), ("pieces", "reference")):
+        for one, other in zip(far[kind], near[kind], strict=True):
+            np.testing.assert_allclose(one[entry], other[entry], atol=1e-6)
 
 
 def test_page_names_no_other_file_and_survives_hostile_names(tmp_path):
@@ -352,6 +454,118 @@ def test_files_of_the_page_are_packaged():
     # setuptools' * does not match a slash; fnmatch's does.
     for file in files:
         assert any(fnmatch(file, p) and file.count("/") == p.count("/") for p in patterns), file
+
+
+# ---------------------------------------------------------------- pictures
+
+
+BLUE, ORANGE = (c[:3] for c in plotting.BODY_COLORS[:2])
+
+
+def states_at(position, orientation=(1.0, 0, 0, 0)):
+    """Bodies at rest, at the same orientation."""
+    position = np.array(position, float)
+    turned = np.broadcast_to(orientation, (*position.shape[:2], 4))
+    return sp.State(position, turned, np.zeros_like(position), np.zeros_like(position))
+
+
+def picture(scene, states, indices, folder):
+    """(height, width, 3) in 0 ... 1."""
+    plotting.frames(scene, states, indices, folder / "frames.png")
+    return matplotlib.image.imread(folder / "frames.png")[..., :3]
+
+
+def pixels(image, color):
+    """How many have the colour, more or less bright."""
+    hue = image / np.maximum(image.max(axis=-1, keepdims=True), 1e-9)
+    return np.sum(np.abs(hue - np.divide(color, max(color))).max(axis=-1) < 0.04)
+
+
+@pytest.mark.parametrize(
+    ("times", "labels"),
+    [
+        ([0.01, 0.2, 1.5], ["0.01 s", "0.20 s", "1.50 s"]),
+        (np.float32(0.01) * np.array([1, 20, 150]), ["0.01 s", "0.20 s", "1.50 s"]),
+        ([0.005, 0.01, 0.015], ["5 ms", "10 ms", "15 ms"]),
+        ([0.005, 0.01, 1.5], ["0.005 s", "0.010 s", "1.500 s"]),
+        ([1e-6, 2e-6, 1.2e-5], ["1 us", "2 us", "12 us"]),
+        ([0.5, 5.0, 100.0], ["0.5 s", "5.0 s", "100.0 s"]),
+        ([2e-12], ["0.002 ns"]),
+    ],
+)
+def test_labels_tell_the_times_of_frames_apart(times, labels):
+    assert plotting.time_labels(np.array(times)) == labels
+
+
+@pytest.mark.parametrize("steps", [1, 2, 5, 6, 40])
+def test_each_state_is_told_of_once(steps):
+    states = states_at(np.zeros((steps, 1, 3)))
+    velocity = np.zeros((steps, 1, 3))
+    velocity[steps // 2] = 100.0  # all that moves moves in one step
+    for moving in (states, replace(states, velocity=velocity)):
+        indices = plotting.telling_indices(moving, 6)
+        assert len(set(indices)) == len(indices) == min(steps, 6)
+        assert indices == sorted(indices) and (indices[0], indices[-1]) == (0, steps - 1)
+
+
+def test_states_that_are_not_finite_are_not_told_of():
+    velocity = np.ones((40, 2, 3))
+    states = replace(states_at(np.zeros((40, 2, 3))), velocity=velocity)
+    states.position[10:, 0] = velocity[10:, 0] = np.nan
+    states.position[30:] = velocity[30:] = np.nan
+    indices = plotting.telling_indices(states, 6)
+    assert (indices[0], indices[-1]) == (0, 29) and np.diff(indices).max() < 8
+    assert plotting.telling_indices(replace(states, position=np.nan * velocity), 6) == []
+
+
+@pytest.mark.parametrize("wrong", [20, 99, -1, 1.5])
+def test_a_state_that_there_is_not_is_not_drawn(scene, tmp_path, wrong):
+    with pytest.raises(ValueError, match=rf"indices: must be in 0 ... 19, got {wrong}"):
+        plotting.frames(scene, states_at(np.zeros((20, 2, 3))), [3, wrong], tmp_path / "a.png")
+    assert not (tmp_path / "a.png").exists()
+
+
+def test_bodies_that_are_not_finite_are_left_out_of_pictures(tmp_path):
+    bodies = [sp.Body(name, sp.Sphere(0.1), mass=1.0) for name in "ab"]
+    scene, position = sp.Scene(bodies), np.array([[[0.0, 0, 0], [0.5, 0, 0]]] * 2)
+    position[:, 0] = [[np.nan, 0, 0], [1e300, 0, 0]]
+    image = picture(scene, states_at(position), [0, 1], tmp_path)
+    assert pixels(image, BLUE) == 0 and pixels(image, ORANGE) > 0.2 * image[..., 0].size
+    with pytest.raises(ValueError, match="states: no body has a finite pose"):
+        picture(scene, states_at(np.full((1, 2, 3), np.nan)), [0], tmp_path)
+
+
+@pytest.mark.parametrize(("height", "share"), [(0.25, 0.1), (0.9, 0.1), (90.0, 0.0)])
+def test_the_floor_is_drawn_where_it_is_near(tmp_path, height, share):
+    scene = sp.Scene([sp.Body("ball", sp.Sphere(0.25), mass=1.0)], [sp.scenes.floor()])
+    image = picture(scene, states_at([[[0.0, 0.0, height]]]), [0], tmp_path)
+    floor = np.abs(image - plotting.FLOOR_COLOR).max(axis=-1) < 0.02
+    assert floor.mean() > share if share else not floor.any()
+    if share:  # its four corners are seen: the ball leaves its outline free
+        rows, columns = floor.nonzero()
+        ends = [rows == rows.max(), columns == columns.min(), columns == columns.max()]
+        assert all(np.sum(end) < 0.05 * max(image.shape) for end in ends)
+
+
+def test_up_in_pictures_is_against_gravity(tmp_path):
+    crate, half = sp.Body("crate", sp.Box(HALF), mass=1.0), np.sqrt(0.5)
+    place = np.array([0.1, 0.3, 0.4])
+    upright = sp.Scene([crate], [sp.scenes.floor()])
+    # The same world turned by a quarter about x: z to y.
+    lying = sp.Scene([crate], [sp.HalfSpace((0.0, 1.0, 0.0), 0.0)], gravity=(0.0, -9.81, 0.0))
+    back = np.array([half, -half, 0.0, 0.0])
+    expected = picture(upright, states_at([[place]]), [0], tmp_path)
+    found = picture(lying, states_at([[rotate(back, place)]], back), [0], tmp_path)
+    np.testing.assert_allclose(found, expected, atol=0.02)
+
+
+def test_bodies_are_seen_from_where_they_do_not_hide_each_other(tmp_path):
+    bodies = [sp.Body("crate", sp.Box((0.5, 0.5, 0.5)), mass=1.0)]
+    bodies += [sp.Body("ball", sp.Sphere(0.2), mass=1.0)]
+    for angle in np.radians([0, 60, 122, 200, 300]):  # 122: behind the crate, as usually seen
+        ball = [np.cos(angle), np.sin(angle), -0.2]
+        image = picture(sp.Scene(bodies), states_at([[[0.0, 0, 0], ball]]), [0], tmp_path)
+        assert pixels(image, ORANGE) > 0.03 * pixels(image, BLUE)
 
 
 # ---------------------------------------------------------------- the live window
@@ -431,10 +645,26 @@ def test_viewer_shows_contacts_and_environment(viewer, replay):
     assert node("/environment/plane0") is not None
     np.testing.assert_allclose(node("/environment/fixture0").position, POST)
     viewer.show(6)
-    np.testing.assert_allclose(node("/contacts/forces").points, replay.arrows(6), rtol=1e-6)
-    np.testing.assert_allclose(node("/contacts/points").points, replay.arrows(6)[:, 0], rtol=1e-6)
+    arrows = replay.arrows(6) - node("/contacts").position
+    np.testing.assert_allclose(node("/contacts/forces").points, arrows, atol=1e-6)
+    np.testing.assert_allclose(node("/contacts/points").points, arrows[:, 0], atol=1e-6)
     viewer.show(0)
     assert not node("/contacts/forces").visible
+
+
+def test_viewer_places_contacts_far_from_the_origin_of_the_world(scene, trajectory):
+    pytest.importorskip("viser", reason="the live window needs viser")
+    away = np.array([1e6, -2e6, 3e6])
+    moved = with_state(trajectory, position=trajectory.state.position + away)
+    moved = with_contacts(moved, point=trajectory.info.contacts.point + away)
+    viewer = sp.view(scene, moved, block=False)
+    viewer.show(1)
+    frame, points = (
+        viewer.server.scene.get_handle_by_name(f"/contacts{part}") for part in ("", "/points")
+    )
+    viewer.close()
+    found = np.asarray(points.points, float) + frame.position
+    np.testing.assert_allclose(found, [away + [0.1, 0.2, 0.3]], rtol=0, atol=1e-6)
 
 
 def test_viewer_scales_the_sets_of_touching_pairs(viewer, trajectory):

@@ -35,6 +35,8 @@ class Drawing:
         self._bodies = [self._add_body(index) for index in range(len(replay.names))]
         self._add_environment()
         thickness = replay.radius / 80
+        # Far from the origin of the world their single precision would round contacts.
+        scene.add_frame("/contacts", show_axes=False, position=replay.center)
         self._points = scene.add_point_cloud(
             "/contacts/points",
             NOTHING[:, 0],
@@ -67,6 +69,7 @@ class Drawing:
         self._points.visible = points and len(arrows) > 0
         self._arrows.visible = forces and len(arrows) > 0
         if len(arrows):
+            arrows = arrows - self.replay.center
             self._points.points = arrows[:, 0]
             self._arrows.points = arrows
 

@@ -15,7 +15,7 @@ from silico_py.scene import Scene
 from silico_py.simulate import Trajectory
 from silico_py.validation import count
 from silico_py.viewing.meshes import Piece, Plane
-from silico_py.viewing.replay import Replay
+from silico_py.viewing.replay import Replay, decimals
 
 FRAME = '<iframe srcdoc="{page}" width="100%" height="{height}" style="border: 0"></iframe>'
 
@@ -87,7 +87,7 @@ def show(scene: Scene, trajectory: Trajectory, height: int = 480, title: str = "
         "TITLE": html.escape(title),
         "STYLE": _read("page.css"),
         # A name that holds "</script>" must not end the element.
-        "REPLAY": json.dumps(_data(Replay.of(scene, trajectory))).replace("<", "\\u003c"),
+        "REPLAY": _json(Replay.of(scene, trajectory)).replace("<", "\\u003c"),
         "LICENSE": _read("vendor/three.LICENSE"),
         "THREE": _read("vendor/three.min.js"),
         "PLAYER": _read("player.js"),
@@ -101,17 +101,27 @@ def _read(name: str) -> str:
     return resources.files("silico_py.viewing").joinpath("web", name).read_text(encoding="utf-8")
 
 
+def _json(replay: Replay) -> str:
+    """The data of the page; browsers refuse NaN and infinity in it."""
+    return json.dumps(_data(replay), allow_nan=False)
+
+
 def _data(replay: Replay) -> dict[str, Any]:
-    """The replay for `player.js`: numbers in lists where few, else in base64."""
+    """The replay for `player.js`: numbers in lists where few, else in base64.
+
+    Positions are about the middle of the view: far from the origin of the world single precision
+    would round them.
+    """
     contacts = replay.contacts
     return {
         "frames": replay.frames,
         "timestep": replay.timestep,
+        "decimals": decimals(replay.timestep),
         "names": replay.names,
         "colors": [replay.color(body) for body in range(len(replay.names))],
-        "pieces": [_piece(piece) for piece in replay.pieces],
+        "pieces": [_piece(piece, replay) for piece in replay.pieces],
         "planes": [_plane(plane, replay) for plane in replay.planes],
-        "position": _base64(replay.position, np.float32),
+        "position": _base64(replay.position - replay.center, np.float32),
         "orientation": _base64(replay.orientation, np.float32),
         "visible": _base64(replay.visible, np.uint8),
         "contacts": {
@@ -122,8 +132,8 @@ def _data(replay: Replay) -> dict[str, Any]:
         },
         "touching": _touching(replay),
         "notes": replay.notes,
-        "low": replay.low.tolist(),
-        "high": replay.high.tolist(),
+        "center": replay.center.tolist(),
+        "reach": replay.reach.tolist(),
         "up": replay.up.tolist(),
         "view_direction": replay.view_direction.tolist(),
         "grid_cell": replay.grid_cell,
@@ -143,24 +153,25 @@ def _touching(replay: Replay) -> dict[str, str]:
     return {
         "start": _base64(np.cumsum([0, *count]), np.uint32),
         "contact": _base64(contact, np.uint32),
-        "point": _base64(replay.contacts.point[frame, contact], np.float32),
+        "point": _base64(replay.contacts.point[frame, contact] - replay.center, np.float32),
         "force": _base64(replay.contacts.force[frame, contact], np.float32),
     }
 
 
-def _piece(piece: Piece) -> dict[str, Any]:
+def _piece(piece: Piece, replay: Replay) -> dict[str, Any]:
+    origin = replay.center if piece.body is None else np.zeros(3)
     return {
         "name": piece.name,
         "body": piece.body,
         "vertices": _base64(piece.vertices, np.float32),
         "triangles": _base64(piece.triangles, np.uint32),
-        "reference": piece.reference.tolist(),
+        "reference": (piece.reference - origin).tolist(),
     }
 
 
 def _plane(plane: Plane, replay: Replay) -> dict[str, Any]:
     return {
-        "point": plane.point.tolist(),
+        "point": (plane.point - replay.center).tolist(),
         "normal": plane.normal.tolist(),
         "level": replay.is_level(plane),
         "extent": replay.plane_extent(plane),

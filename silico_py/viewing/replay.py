@@ -24,8 +24,11 @@ UNIT_TOLERANCE = 1e-3  # an orientation further from norm 1 is not drawn
 TYPICAL_ARROW = 0.45  # length of a typical force [radius of the view]
 LONGEST_ARROW = 1.0  # longer arrows are cut [radius of the view]
 SMALLEST_ARROW = 0.01  # shorter arrows are not drawn [typical arrow]
+FIRM = 9.81  # force at which a pair may be its own size apart and touch [N/kg of the lighter body]
 LEVEL = 0.7  # cosine of the slope up to which a half-space is ground
 FIXTURE_SHARE = 0.5  # of the motion's extent, by which fixtures may enlarge the view
+FAR = 1e4  # from here bodies are less than a pixel of a view that holds them [largest piece]
+SINGLE = np.finfo(np.float32)  # of what browsers draw
 
 Fixed = tuple[Piece | Plane, ...]
 
@@ -40,6 +43,8 @@ class ContactFrames(NamedTuple):
         alpha: (frames, contacts), NaN at the start.
         point: (frames, contacts, 3) world [m].
         force: (frames, contacts, 3) on piece a, world [N].
+        touches: (frames, contacts) whether the pair touches; a relaxed step gives bodies that are
+            apart a tiny force, too.
     """
 
     names: tuple[str, ...]
@@ -48,6 +53,7 @@ class ContactFrames(NamedTuple):
     alpha: np.ndarray
     point: np.ndarray
     force: np.ndarray
+    touches: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -61,11 +67,11 @@ class Replay:
         timestep: [s].
         position: (frames, n, 3) world [m].
         orientation: (frames, n, 4) wxyz, body to world.
-        visible: (frames, n) whether the pose can be drawn; a pose that is not finite cannot.
+        visible: (frames, n) whether the pose can be drawn, see `drawable`.
         contacts: of every frame.
         notes: by frame, what went wrong there.
-        low: (3,) corner of the box that holds the motion, world [m].
-        high: (3,) the opposite corner.
+        center: (3,) middle of the box that holds the motion, world [m].
+        reach: (3,) half its sides [m].
         up: (3,) unit vector against gravity; z without gravity.
         arrow_scale: length of a force arrow [m/N].
     """
@@ -79,8 +85,8 @@ class Replay:
     visible: np.ndarray
     contacts: ContactFrames
     notes: dict[int, str]
-    low: np.ndarray
-    high: np.ndarray
+    center: np.ndarray
+    reach: np.ndarray
     up: np.ndarray
     arrow_scale: float
 
@@ -101,7 +107,7 @@ class Replay:
         bodies = tuple(body_pieces(scene))
         fixed = tuple(fixtures(scene))
         pieces = bodies + tuple(f for f in fixed if isinstance(f, Piece))
-        low, high = _limits(pieces, *poses)
+        center, reach = _view(pieces, *poses)
         info, steps = trajectory.info, len(states.position)
         contacts = _contacts(scene, steps, info.contacts, pieces, fixed)
         return cls(
@@ -114,10 +120,10 @@ class Replay:
             visible=poses[2],
             contacts=contacts,
             notes=_notes(scene, states, info),
-            low=low,
-            high=high,
-            up=_up(np.asarray(scene.gravity, float)),
-            arrow_scale=TYPICAL_ARROW * _radius(low, high) / _typical(contacts.force),
+            center=center,
+            reach=reach,
+            up=up_direction(scene),
+            arrow_scale=TYPICAL_ARROW * float(np.linalg.norm(reach)) / _typical(contacts),
         )
 
     @property
@@ -126,14 +132,9 @@ class Replay:
         return len(self.position)
 
     @property
-    def center(self) -> np.ndarray:
-        """(3,) middle of the view, world [m]."""
-        return (self.low + self.high) / 2
-
-    @property
     def radius(self) -> float:
         """Of a ball about `center` that holds the view [m]."""
-        return _radius(self.low, self.high)
+        return float(np.linalg.norm(self.reach))
 
     @property
     def longest_arrow(self) -> float:
@@ -177,13 +178,15 @@ class Replay:
         """[s] from the start of the simulation."""
         return frame * self.timestep
 
+    def time_text(self, frame: int) -> str:
+        """The same with as many digits as tell it from the next frame's."""
+        return f"{self.time(frame):.{decimals(self.timestep)}f} s"
+
     def touching(self, frame: int) -> np.ndarray:
-        """(k,) contacts of a frame whose force is large enough to be drawn."""
-        point, force = self.contacts.point[frame], self.contacts.force[frame]
-        length = self.arrow_scale * np.linalg.norm(force, axis=-1)
-        # Against NaN every comparison is false, and infinity is no length.
-        drawn = (length >= self.smallest_arrow) & (length < np.inf)
-        return np.flatnonzero(drawn & np.isfinite(point).all(axis=-1))
+        """(k,) contacts of a frame that touch with a force large enough to be drawn."""
+        touching = np.flatnonzero(self.contacts.touches[frame])
+        force = np.linalg.norm(self.contacts.force[frame, touching], axis=-1)
+        return touching[self.arrow_scale * force >= self.smallest_arrow]
 
     def arrows(self, frame: int) -> np.ndarray:
         """(k, 2, 3) start and tip of the force arrows of a frame, world [m]."""
@@ -192,6 +195,40 @@ class Replay:
         arrow = self.arrow_scale * force
         length = np.linalg.norm(arrow, axis=-1, keepdims=True)
         return np.stack([point, point + np.minimum(1, self.longest_arrow / length) * arrow], axis=1)
+
+
+def up_direction(scene: Scene) -> np.ndarray:
+    """(3,) unit vector against gravity; z without gravity."""
+    gravity = np.asarray(scene.gravity, float)
+    strength = np.linalg.norm(gravity)
+    return -gravity / strength if strength > 0 else np.array([0.0, 0.0, 1.0])
+
+
+def decimals(difference: float) -> int:
+    """Digits after the point that tell numbers apart that differ by this."""
+    # Single precision makes a hundredth a little less than that.
+    return max(0, int(np.ceil(-np.log10(difference) - 1e-6)))
+
+
+def drawable(scene: Scene, position: np.ndarray, orientation: np.ndarray) -> np.ndarray:
+    """(frames, n) which poses can be drawn.
+
+    Not those that are no poses, nor those so far from the body that is nearest the origin at the
+    start that a view of both would show nothing.
+    """
+    with np.errstate(invalid="ignore", over="ignore"):
+        found = np.isfinite(position).all(axis=-1)
+        found &= np.abs(np.linalg.norm(orientation, axis=-1) - 1) < UNIT_TOLERANCE
+        if not found.any():
+            return found
+        first = np.argmax(found.any(axis=1))
+        origin = min(position[first, found[first]], key=np.linalg.norm)
+        return found & (np.linalg.norm(position - origin, axis=-1) < FAR * _largest_piece(scene))
+
+
+def _largest_piece(scene: Scene) -> float:
+    shapes = (shape for body in scene.bodies for shape, *_ in body.pieces)
+    return max(float(shape.characteristic_length) for shape in shapes)
 
 
 def _states(scene: Scene, trajectory: Any) -> State:
@@ -218,9 +255,7 @@ def _poses(scene: Scene, states: State) -> tuple[np.ndarray, np.ndarray, np.ndar
     start = _start(scene, jax.tree.map(lambda v: v[0], states))
     position = np.concatenate([start[0][None], states.position])
     orientation = np.concatenate([start[1][None], states.orientation])
-    with np.errstate(invalid="ignore", over="ignore"):
-        norm = np.linalg.norm(orientation, axis=-1)
-        visible = np.isfinite(position).all(axis=-1) & (np.abs(norm - 1) < UNIT_TOLERANCE)
+    visible = drawable(scene, position, orientation)
     if not visible.any():
         raise ValueError("trajectory: no body has a finite pose in any step; nothing to show")
     return position, orientation, visible
@@ -275,21 +310,48 @@ def _notes(scene: Scene, states: State, info: Info) -> dict[int, str]:
 def _contacts(
     scene: Scene, steps: int, found: ContactInfo, pieces: tuple[Piece, ...], fixed: Fixed
 ) -> ContactFrames:
-    ends = [_ends(pair, pieces, fixed) for pair in scene.pairs]
+    pairs = scene.pairs
+    ends = [_ends(pair, pieces, fixed) for pair in pairs]
     index = {id(piece): k for k, piece in enumerate(pieces)}
 
     def frames(field: str, at_start: float, *shape: int) -> np.ndarray:
         rows = _rows(f"trajectory.info.contacts.{field}", getattr(found, field), steps, *shape)
         return np.concatenate([np.full_like(rows[:1], at_start), rows])
 
+    alpha = frames("alpha", np.nan, len(ends))
+    point, force = (frames(field, 0.0, len(ends), 3) for field in ("point", "force"))
+    mass = np.array([_lighter(scene, pair) for pair in pairs])
     return ContactFrames(
         tuple(f"{a.name} on {b.name}" for a, b in ends),
         np.array([index[id(a)] for a, _ in ends], int),
         np.array([index.get(id(b), -1) for _, b in ends], int),
-        frames("alpha", np.nan, len(ends)),
-        frames("point", 0.0, len(ends), 3),
-        frames("force", 0.0, len(ends), 3),
+        alpha,
+        point,
+        force,
+        _touches(alpha, point, force, mass),
     )
+
+
+def _lighter(scene: Scene, pair: ContactPair) -> float:
+    """Mass of the lighter body of a pair [kg]."""
+    bodies = (pair.body_a, pair.body_b)
+    return min(float(scene.bodies[body].mass) for body in bodies if body is not None)
+
+
+def _touches(
+    alpha: np.ndarray, point: np.ndarray, force: np.ndarray, mass: np.ndarray
+) -> np.ndarray:
+    """Whether pairs touch.
+
+    The relaxation fixes the product of force and gap. Of bodies apart the gap is the larger one,
+    of bodies that touch the force, whatever the relaxation is. What counts as one unit of force is
+    the same with gravity and without.
+    """
+    with np.errstate(over="ignore"):
+        size = np.linalg.norm(force, axis=-1)
+    # Against NaN every comparison is false.
+    firm = (size > SINGLE.tiny) & (size < SINGLE.max) & (size > FIRM * mass * (alpha - 1))
+    return firm & (np.abs(point) < SINGLE.max).all(axis=-1)
 
 
 def _ends(
@@ -301,22 +363,25 @@ def _ends(
     return first, [p for p in pieces if p.body == pair.body_b][pair.piece_b]
 
 
-def _limits(
+def _view(
     pieces: tuple[Piece, ...], position: np.ndarray, orientation: np.ndarray, visible: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Box around the motion; fixtures enlarge it, but not without bound."""
+    """Middle and half sides of the box around the motion; fixtures enlarge it, but not without
+    bound."""
+    origin = position[visible][0]  # far from that of the world, corners would be rounded
     swept = []
     for piece in (p for p in pieces if p.body is not None and visible[:, p.body].any()):
         seen = visible[:, piece.body]
         turn = Rotation.from_quat(orientation[seen, piece.body], scalar_first=True)
         for corner in _box_corners(piece):
-            swept.append(turn.apply(corner) + position[seen, piece.body])
+            swept.append(turn.apply(corner) + (position[seen, piece.body] - origin))
     moving = np.concatenate(swept)
     low, high = moving.min(axis=0), moving.max(axis=0)
     reach = FIXTURE_SHARE * np.max(high - low)
-    fixed = [_box_corners(piece) for piece in pieces if piece.body is None]
+    fixed = [_box_corners(piece) - origin for piece in pieces if piece.body is None]
     points = np.clip(np.concatenate([[low, high], *fixed]), low - reach, high + reach)
-    return points.min(axis=0), points.max(axis=0)
+    low, high = points.min(axis=0), points.max(axis=0)
+    return origin + (low + high) / 2, (high - low) / 2
 
 
 def _box_corners(piece: Piece) -> np.ndarray:
@@ -325,22 +390,11 @@ def _box_corners(piece: Piece) -> np.ndarray:
     return np.stack(np.meshgrid(*ends.T), axis=-1).reshape(-1, 3)
 
 
-def _radius(low: np.ndarray, high: np.ndarray) -> float:
-    return float(np.linalg.norm(high - low)) / 2
-
-
-def _up(gravity: np.ndarray) -> np.ndarray:
-    strength = np.linalg.norm(gravity)
-    return -gravity / strength if strength > 0 else np.array([0.0, 0.0, 1.0])
-
-
-def _typical(force: np.ndarray) -> float:
+def _typical(contacts: ContactFrames) -> float:
     """The median over the steps with contact of the largest force [N]; 1 without any contact.
 
     Not the largest: an impact lasts one step and would leave every other arrow invisible.
     """
-    sizes = np.linalg.norm(force, axis=-1)
-    largest = np.where(np.isfinite(sizes), sizes, 0).max(axis=1, initial=0)
-    # A relaxed step gives bodies that are apart a tiny force; it is not a contact.
-    touching = largest[largest > 1e-3 * largest.max()]
-    return float(np.median(touching)) if touching.size else 1.0
+    force = np.where(contacts.touches[..., None], contacts.force, 0)
+    largest = np.linalg.norm(force, axis=-1).max(axis=1, initial=0)
+    return float(np.median(largest[largest > 0])) if largest.any() else 1.0

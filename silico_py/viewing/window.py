@@ -184,7 +184,7 @@ class Viewer:
         self._drawing.show(self._frame, self._points.value, self._forces.value)
         self._drawing.show_scaled(self._frame, self._chosen())
         note = self.replay.notes.get(self._frame)
-        text = f"{self.replay.time(self._frame):.3f} s"
+        text = self.replay.time_text(self._frame)
         self._banner.content = f"## ⚠️ {note}\n{text}" if note else text
 
     def _chosen(self) -> np.ndarray:

@@ -2,7 +2,7 @@
 //   silico.frames         number of frames, the start and one a step
 //   silico.frame          the frame shown
 //   silico.show(k)        show frame k and stop playing
-//   silico.body(i)        {position, orientation (w, x, y, z), visible} of body i as drawn
+//   silico.body(i)        {position, orientation (w, x, y, z), visible} of body i as drawn, world
 //   silico.arrows()       [[start, tip], ...] of the force arrows drawn, world [m]
 //   silico.scaledSets()   [{piece, alpha}, ...] drawn
 // for scripts and tests. Everything else is private.
@@ -14,8 +14,8 @@ const silico = (() => {
   const element = (id) => document.getElementById(id);
   const data = readReplay(JSON.parse(element("replay").textContent));
   const vector = (values) => new THREE.Vector3(...values);
-  const center = vector(data.low).add(vector(data.high)).multiplyScalar(0.5);
-  const radius = Math.max(vector(data.high).distanceTo(vector(data.low)) / 2, 1e-9);
+  // Everything is drawn about the middle of the view; `inWorld` leads back.
+  const radius = Math.max(vector(data.reach).length(), 1e-9);
   const up = vector(data.up), view = vector(data.view_direction);
 
   // ---------------------------------------------------------------- reading
@@ -52,6 +52,10 @@ const silico = (() => {
     return array.subarray(index * width, (index + 1) * width);
   }
 
+  function inWorld(point) {
+    return point.toArray().map((value, axis) => value + data.center[axis]);
+  }
+
   // ---------------------------------------------------------------- the world
 
   const world = new THREE.Scene();
@@ -85,9 +89,8 @@ const silico = (() => {
     sky.position.copy(up);
     const sun = new THREE.DirectionalLight("#fff8ee", 1.9);
     // From over the viewer's shoulder, high enough for short shadows.
-    sun.position.copy(center).addScaledVector(up, 2.6 * radius).addScaledVector(view, 1.8 * radius)
+    sun.position.copy(up).multiplyScalar(2.6 * radius).addScaledVector(view, 1.8 * radius)
       .addScaledVector(view.clone().cross(up), -1.2 * radius);
-    sun.target.position.copy(center);
     sun.castShadow = true;
     sun.shadow.mapSize.set(2048, 2048);
     sun.shadow.normalBias = radius / 400;
@@ -106,8 +109,7 @@ const silico = (() => {
     });
     const mesh = new THREE.Mesh(new THREE.PlaneGeometry(size, size), material);
     mesh.quaternion.setFromUnitVectors(new THREE.Vector3(0, 0, 1), normal);
-    const height = center.clone().sub(vector(plane.point)).dot(normal);
-    mesh.position.copy(center).addScaledVector(normal, -height);
+    mesh.position.copy(normal).multiplyScalar(vector(plane.point).dot(normal));
     mesh.receiveShadow = true;
     world.add(mesh);
   }
@@ -258,7 +260,7 @@ const silico = (() => {
     marker.head.scale.setScalar(head / headLength);
     marker.head.position.y = shown - head / 2;
     marker.shaft.material.color.set(length > shown ? CUT : FORCE);
-    marker.ends = [point.toArray(), point.clone().addScaledVector(direction, shown).toArray()];
+    marker.ends = [inWorld(point), inWorld(point.clone().addScaledVector(direction, shown))];
   }
 
   function showShells(touching) {
@@ -281,7 +283,7 @@ const silico = (() => {
   }
 
   function showText(touching) {
-    const time = (frame * data.timestep).toFixed(data.timestep < 0.01 ? 3 : 2);
+    const time = (frame * data.timestep).toFixed(data.decimals);
     element("clock").textContent = `${time} s  ·  ${frame} / ${data.frames - 1}`;
     element("scrubber").value = frame;
     const note = data.notes[frame];
@@ -316,8 +318,8 @@ const silico = (() => {
   }
 
   function home() {
-    camera.position.copy(center).addScaledVector(view, cameraDistance());
-    controls.target.copy(center);
+    camera.position.copy(view).multiplyScalar(cameraDistance());
+    controls.target.set(0, 0, 0);
     controls.update();
     draw();
   }
@@ -336,12 +338,10 @@ const silico = (() => {
     return distance;
   }
 
-  // About the centre.
   function boxCorners() {
-    const half = vector(data.high).sub(vector(data.low)).multiplyScalar(0.5);
-    const signs = [-1, 1];
+    const reach = vector(data.reach), signs = [-1, 1];
     return signs.flatMap((x) => signs.flatMap((y) => signs.map((z) =>
-      new THREE.Vector3(x, y, z).multiply(half))));
+      new THREE.Vector3(x, y, z).multiply(reach))));
   }
 
   // Where steps failed, under the scrubber.
@@ -460,7 +460,7 @@ const silico = (() => {
     show: jump,
     body(index) {
       const { position, quaternion: q, visible } = bodies[index];
-      return { position: position.toArray(), orientation: [q.w, q.x, q.y, q.z], visible };
+      return { position: inWorld(position), orientation: [q.w, q.x, q.y, q.z], visible };
     },
     arrows: () => markers.filter(({ arrow }) => arrow.visible).map(({ ends }) => ends),
     scaledSets: () => [...shells.values()].flat().filter(({ group }) => group.visible)
