@@ -159,7 +159,10 @@ def export(
 
 
 @app.command()
-def demo(out: Folder = Path("out"), frequency: float = 100.0) -> None:
+def demo(
+    out: Folder = Path("out"),
+    frequency: Annotated[float, typer.Option(help="Steps a second.")] = 100.0,
+) -> None:
     """The tour: a peg, a stack, two bundles."""
     _check_frequency(frequency)
     with _complaints():
@@ -371,7 +374,3 @@ def command(arguments: list[str] | None = None) -> None:
     """The command `silico`, with those of the program unless others are given."""
     interruption.end_at_once()
     app(arguments, prog_name="silico")
-
-
-if __name__ == "__main__":
-    command()

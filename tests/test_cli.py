@@ -137,15 +137,11 @@ def test_what_cannot_be_simulated_is_told_with_the_options_that_help():
     assert words.endswith("without them: " + " ".join(f"--ignore {kind}" for kind in kinds))
 
 
-@pytest.mark.parametrize(
-    ("program", "arguments"),
-    [("__main__.py", ["demo", "--frequency", "a"]), ("demo.py", ["--frequency", "a"])],
-)
-def test_the_package_and_the_tour_are_the_command(program, arguments, monkeypatch, capsys):
+def test_the_tour_as_a_program_is_the_command(monkeypatch, capsys):
     monkeypatch.setattr(cli.interruption, "end_at_once", lambda: None)
-    monkeypatch.setattr(sys, "argv", [program, *arguments])
+    monkeypatch.setattr(sys, "argv", ["demo.py", "--frequency", "a"])
     with pytest.raises(SystemExit) as ended:
-        runpy.run_path(str(Path(sp.__file__).parent / program), run_name="__main__")
+        runpy.run_path(cli.tour.__file__, run_name="__main__")
     assert ended.value.code == 2
     told = capsys.readouterr().err
     assert "Usage: silico demo" in told and "'--frequency'" in told
@@ -206,7 +202,7 @@ def test_compiled_programs_are_kept_between_runs(tmp_path):
     unset = {"JAX_COMPILATION_CACHE_DIR", "JAX_ENABLE_COMPILATION_CACHE"}
     environment = {k: v for k, v in os.environ.items() if k not in unset}
     environment |= {"XDG_CACHE_HOME": str(tmp_path), "SILICO_PY_ONE_KERNEL": "0"}
-    command = [sys.executable, "-m", "silico_py.cli", "run", "drop:sphere", "--steps", "2"]
+    command = [sys.executable, "-m", "silico_py", "run", "drop:sphere", "--steps", "2"]
     command += ["--out", str(tmp_path / "out")]
     subprocess.run(command, env=environment, check=True, capture_output=True)
     assert any((tmp_path / "silico_py").iterdir())

@@ -26,6 +26,7 @@ FIELDS |= {"linear momentum", "angular momentum"}
 
 LEAST = 1e-12  # of what a logarithmic scale shows
 LEGEND = "in rho: violation over relaxation; momentum: largest mean |m v| of a case, in kg m/s. "
+
 # What the paper says of its Fig. 9 and 10.
 PAPER = {
     "planar_polytope": "Paper: single-level 4 of 3,600 failed, violation 2.1 relaxations; "
@@ -87,7 +88,8 @@ def load_times(path: Path) -> dict[str, list[float]]:
     if not path.exists():
         return {}
     times = load(path)
-    if not (isinstance(times, dict) and list(times) == [*METHODS, WARM] and all(times.values())):
+    named = isinstance(times, dict) and list(times) == [*METHODS, WARM]
+    if not (named and all(isinstance(some, list) and some for some in times.values())):
         raise ValueError(f"out: {path} has no times of a study, remove it")
     return times
 
