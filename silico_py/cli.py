@@ -116,8 +116,7 @@ def run(
         written = [_save(name, done, out), running.draw(name, done, out)]
         if html is not None:
             written.append(sp.save_html(done.scene, done.trajectory, html))
-    for path in written:
-        console.print(f"wrote {path}")
+    running.report_written(console, *written)
     _exit(running.failures(done), console)
 
 

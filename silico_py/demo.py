@@ -40,8 +40,7 @@ def main(folder: Path = Path("out"), frequency: float = 100.0) -> int:
             pictures.append(running.draw(name, done, folder))
     console.print(out)
     console.print(running.LEGEND)
-    for path in pictures:
-        console.print(f"wrote {path}")
+    running.report_written(console, *pictures)
     running.report_failures(failed, console)
     return failed
 

@@ -127,6 +127,12 @@ def draw(name: str, done: Run, folder: Path) -> Path:
     return path
 
 
+def report_written(console: Console, *paths: Path) -> None:
+    """Say what was written, each path in a line of its own, however long."""
+    for path in paths:
+        console.print(f"wrote {path}", soft_wrap=True, markup=False)
+
+
 def report_failures(failed: int, console: Console) -> None:
     """Say loudly that steps did not converge, if any did not."""
     if failed:

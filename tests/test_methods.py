@@ -210,7 +210,9 @@ def test_both_methods_have_one_scale_of_colours(rows, figure, tmp_path):
 @pytest.mark.parametrize(("members", "steps"), [(4, 20), (7, 14), (50, 50)])
 def test_the_histogram_says_how_many_steps_a_chunk_has(members, steps, figure, tmp_path):
     times = {"single-level": [1.0, 2.0], "bilevel": [30.0]}
-    command._show(times, experiments.steps_of_chunk(members), tmp_path, Console(quiet=True))
+    console = Console(file=io.StringIO(), width=20)
+    command._show(times, experiments.steps_of_chunk(members), tmp_path, console)
+    assert console.file.getvalue().endswith(f"wrote {tmp_path / 'timing.png'}\n")
     assert figure.axes[0].get_ylabel() == f"chunks of {steps} steps"
 
 

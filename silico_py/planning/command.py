@@ -58,7 +58,7 @@ def plan_ready_scene(
     path = folder / "grasp_plan.png"
     picture.draw(scene, plan, np.asarray(goal), path)
     console.print(_table(plan, tolerance))
-    console.print(f"wrote {path}")
+    running.report_written(console, path)
     if not plan.reached:
         console.print("[bold white on red] the goal was not reached [/]")
     return plan.reached

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.progress import Progress
 
+from silico_py import running
 from silico_py import scenes as ready
 from silico_py.study import experiments, report
 from silico_py.study.experiments import Grid, Row, timed_grid
@@ -114,7 +115,7 @@ def _finish(
         report.save_rows(rows, path)
     console.print(report.summary(table.name, rows))
     figure = report.grids(table.name, rows, table.fields, path.with_suffix(".png"))
-    console.print(f"wrote {path.with_suffix('.csv')} and {figure}")
+    running.report_written(console, path.with_suffix(".csv"), figure)
 
 
 def _timed(grid: Grid, steps: int, folder: Path, console: Console) -> dict[str, list[float]]:
@@ -129,7 +130,7 @@ def _show(times: dict[str, list[float]], chunk: int, folder: Path, console: Cons
     figure = report.histogram(times, ratios, chunk, folder / "timing.png")
     for name, ratio in ratios.items():
         console.print(f"time of {name} / single-level: {ratio:.1f} (paper: 30)")
-    console.print(f"wrote {figure}")
+    running.report_written(console, figure)
 
 
 def _tracked(
