@@ -8,6 +8,7 @@ interrupted.
 from __future__ import annotations
 
 import gc
+import math
 import os
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -25,7 +26,9 @@ from rich.console import Console
 
 import silico_py as sp
 from silico_py import demo as tour
-from silico_py import interruption
+from silico_py import interruption, running
+from silico_py.planning.command import GOAL, plan_ready_scene
+from silico_py.scene import ContactPair
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -38,7 +41,7 @@ Name = Annotated[
 ]
 Frequency = Annotated[
     float | None,
-    typer.Option(help="Steps a second; 100, or what a model file says.", show_default=False),
+    typer.Option(help="Steps a second; the scene's own if not given.", show_default=False),
 ]
 Relaxation = Annotated[float, typer.Option(help="Target of the complementarity.")]
 Steps = Annotated[int, typer.Option(help="Number of steps.", min=1)]
@@ -101,20 +104,20 @@ def run(
 
     For example: silico run peg_in_hole --frequency 10 --html peg.html
     """
+    how = {"relaxation": relaxation, "method": method, "max_contacts": max_contacts}
+    ready = _ready(scene, frequency, ignore, how)
     with _complaints():
         _writable(out)
         if html is not None:
             _writable(html.parent, html.name)
-    how = {"relaxation": relaxation, "method": method, "max_contacts": max_contacts}
-    done, console = _simulate(scene, frequency, steps, ignore, how)
+    done, console = _simulate(scene, ready, steps)
     name = _label(scene)
     with _complaints():
-        written = [_save(name, done, out), tour.draw(name, done, out)]
+        written = [_save(name, done, out), running.draw(name, done, out)]
         if html is not None:
             written.append(sp.save_html(done.scene, done.trajectory, html))
-    for path in written:
-        console.print(f"wrote {path}")
-    _exit(tour.failures(done), console)
+    running.report_written(console, *written)
+    _exit(running.failures(done), console)
 
 
 @app.command()
@@ -132,7 +135,7 @@ def view(
 ) -> None:
     """Simulate, then look at it in the browser (needs the extra `view`)."""
     how = {"relaxation": relaxation, "method": method, "max_contacts": max_contacts}
-    done, _ = _simulate(scene, frequency, steps, ignore, how)
+    done, _ = _simulate(scene, _ready(scene, frequency, ignore, how), steps)
     interruption.leave_to_python()  # which ends the window
     with _complaints():
         sp.view(done.scene, done.trajectory, port=port, block=True)
@@ -142,17 +145,23 @@ def view(
 def export(
     scene: Name,
     path: Annotated[Path, typer.Argument(help="MJCF file to write.")],
+    frequency: Frequency = None,
     ignore: Ignore = None,
 ) -> None:
     """Write a scene as MJCF, so that MuJoCo can run it."""
     jax.config.update("jax_enable_x64", True)
     with _complaints():
-        sp.save_model(*_made(scene, None, ignore), path)
+        made = _made(scene, frequency, ignore)
+        _writable(path.parent, path.name)
+        sp.save_model(*made, path)
     typer.echo(f"wrote {path}")
 
 
 @app.command()
-def demo(out: Folder = Path("out"), frequency: float = 100.0) -> None:
+def demo(
+    out: Folder = Path("out"),
+    frequency: Annotated[float, typer.Option(help="Steps a second.")] = 100.0,
+) -> None:
     """The tour: a peg, a stack, two bundles."""
     _check_frequency(frequency)
     with _complaints():
@@ -187,17 +196,11 @@ def study(
 def plan(
     task: Annotated[Literal["grasp"], typer.Argument(help="What to plan.")] = "grasp",
     *,
-    goal: Annotated[tuple[float, float, float], typer.Option(help="x, y in m, yaw in rad.")] = (
-        0.15,
-        0.1,
-        1.5707963,
-    ),
+    goal: Annotated[tuple[float, float, float], typer.Option(help="x, y in m, yaw in rad.")] = GOAL,
     seed: Annotated[int, typer.Option(help="Of the search.")] = 0,
     out: Folder = Path("out"),
 ) -> None:
     """Plan a ready task: time, nodes and a picture of the plan."""
-    from silico_py.planning.command import plan_ready_scene
-
     jax.config.update("jax_enable_x64", True)
     with _complaints():
         _writable(out)
@@ -228,29 +231,38 @@ def bench(
     raise typer.Exit(subprocess.run(command, env=environment, check=False).returncode)
 
 
-def _simulate(
-    scene: str,
-    frequency: float | None,
-    steps: int,
-    ignore: list[str] | None,
-    how: dict[str, Any],
-) -> tuple[tour.Run, Console]:
-    """Run with progress and print the table; `how` are solver options."""
+class Ready(NamedTuple):
+    """What `run` and `view` simulate."""
+
+    scene: sp.Scene
+    state: sp.State
+    options: sp.SolverOptions
+
+
+def _ready(
+    scene: str, frequency: float | None, ignore: list[str] | None, how: dict[str, Any]
+) -> Ready:
+    """A scene and the solver options `how`, checked."""
     # Tight relaxations need double precision; the choice is the program's, not the library's.
     jax.config.update("jax_enable_x64", True)
     with _complaints():
         options = sp.SolverOptions(**how)
         made, state = _made(scene, frequency, ignore)
         options.check_precision(state.position.dtype)
-    name, console = _label(scene), Console()
-    with tour.progress_bar(console) as progress:
-        done = tour.run(made, state, steps, progress, name, options)
-    rate = 1 / float(made.timestep)
+    return Ready(made, state, options)
+
+
+def _simulate(scene: str, ready: Ready, steps: int) -> tuple[running.Run, Console]:
+    """Run with progress and print the table."""
+    name, console, options = _label(scene), Console(), ready.options
+    with running.progress_bar(console) as progress:
+        done = running.run(ready.scene, ready.state, steps, progress, name, options)
+    rate = 1 / float(ready.scene.timestep)
     title = f"{options.method}, relaxation {options.relaxation:g}, {rate:g} Hz, float64"
-    table = tour.table(title)
-    table.add_row(*tour.row(name, done))
+    table = running.table(title)
+    table.add_row(*running.row(name, done))
     console.print(table)
-    console.print(tour.LEGEND)
+    console.print(running.LEGEND)
     return done, console
 
 
@@ -258,18 +270,18 @@ def _made(
     scene: str, frequency: float | None, ignore: list[str] | None
 ) -> tuple[sp.Scene, sp.State]:
     """A ready scene, or one from a model file."""
+    given: dict[str, Any] = {}
     if frequency is not None:
         _check_frequency(frequency)
+        given = {"timestep": 1 / frequency}
     if Path(scene).suffix.lower() in MODELS:
-        timestep = None if frequency is None else 1 / frequency
-        with _complaints():
-            return sp.load_model(Path(scene), ignore=tuple(ignore or ()), timestep=timestep)
+        return sp.load_model(Path(scene), ignore=tuple(ignore or ()), **given)
     if ignore:
         raise typer.BadParameter(f"--ignore: is for model files, {scene!r} is a ready scene")
     name = _name(scene)
     if name not in SCENES:
         raise typer.BadParameter(f"no scene {scene!r}; choose from {', '.join(SCENES)}")
-    return SCENES[name](timestep=1 / (frequency or 100.0))
+    return SCENES[name](**given)
 
 
 @contextmanager
@@ -280,6 +292,10 @@ def _complaints() -> Iterator[None]:
         with warnings.catch_warnings():
             warnings.showwarning = lambda message, *_, **__: typer.echo(f"{message}", err=True)
             yield
+    except sp.UnsupportedModelError as error:
+        options = " ".join(f"--ignore {kind}" for kind in error.ignore)
+        message = str(error).replace(f"ignore={error.ignore}", options)
+        raise typer.BadParameter(message) from error
     except (ValueError, OSError, ImportError) as error:
         raise typer.BadParameter(str(error)) from error
 
@@ -308,27 +324,29 @@ def _label(scene: str) -> str:
 
 
 def _check_frequency(frequency: float) -> None:
-    if not 0 < frequency < float("inf"):
-        raise typer.BadParameter(f"--frequency: must be positive and finite, got {frequency}")
+    if not (0 < frequency < math.inf and 1 / frequency < math.inf):
+        raise typer.BadParameter(
+            f"--frequency: must be positive and finite, as its inverse must, got {frequency}"
+        )
 
 
 def _exit(failed: int, console: Console) -> None:
-    tour.report_failures(failed, console)
+    running.report_failures(failed, console)
     if failed:
         raise typer.Exit(1)
 
 
-def _save(name: str, done: tour.Run, folder: Path) -> Path:
-    """States after each step, what the solver said, and the contacts."""
-    state, info = done.trajectory
+def _save(name: str, done: running.Run, folder: Path) -> Path:
+    """Names, the start, states after each step, what the solver said, and the contacts."""
+    scene, (state, info) = done.scene, done.trajectory
     path = folder / f"{name}.npz"
     np.savez_compressed(
         path,
-        timestep=done.scene.timestep,
-        position=state.position,
-        orientation=state.orientation,
-        velocity=state.velocity,
-        angular_velocity=state.angular_velocity,
+        timestep=scene.timestep,
+        bodies=[body.name for body in scene.bodies],
+        pairs=[_pair_label(scene, pair) for pair in scene.pairs],
+        **{f"start_{field}": value for field, value in vars(done.start).items()},
+        **vars(state),
         converged=info.converged,
         status=info.status,
         iterations=info.iterations,
@@ -339,11 +357,19 @@ def _save(name: str, done: tour.Run, folder: Path) -> Path:
     return path
 
 
-def command() -> None:
-    """The command `silico`."""
+def _pair_label(scene: sp.Scene, pair: ContactPair) -> str:
+    """`a - b`, `a[1] - b` of a body with several pieces, or `a - environment[2]`."""
+    first = _piece_label(scene.bodies[pair.body_a], pair.piece_a)
+    if pair.body_b is None:
+        return f"{first} - environment[{pair.piece_b}]"
+    return f"{first} - {_piece_label(scene.bodies[pair.body_b], pair.piece_b)}"
+
+
+def _piece_label(body: sp.Body, piece: int) -> str:
+    return f"{body.name}[{piece}]" if len(body.pieces) > 1 else body.name
+
+
+def command(arguments: list[str] | None = None) -> None:
+    """The command `silico`, with those of the program unless others are given."""
     interruption.end_at_once()
-    app()
-
-
-if __name__ == "__main__":
-    command()
+    app(arguments, prog_name="silico")

@@ -1,38 +1,21 @@
 """The main job: a peg slides into a hole, four blocks stand still, convex bundles fall.
 
-Run as `python -m silico_py.demo`; prints a table and writes pictures under `out/`. The exit code
-is 1 when a step did not converge.
+Run as `silico demo` or `python -m silico_py.demo`; prints a table and writes pictures under `out/`.
+The exit code is 1 when a step did not converge.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
-import numpy as np
-from rich import box
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TimeElapsedColumn
-from rich.table import Table
 
 import silico_py as sp
-from silico_py import plotting
-from silico_py.interruption import end_at_once
+from silico_py import running
 
-CHUNK = 25
-FRAMES = 6
-COLUMNS = ("scene", "steps", "failed", "iterations", "depth", "momentum", "us/step", "compile")
-LEGEND = (
-    "failed: steps that did not converge; iterations: mean / max; depth: largest penetration "
-    "(1 - alpha)+, relaxed alpha; momentum: mean |m v| over the last tenth of the run, in kg m/s "
-    "(a drift where everything has come to rest); compile: in seconds"
-)
 # Scene and duration [s].
 SCENES: dict[str, tuple[Callable[..., tuple[sp.Scene, sp.State]], float]] = {
     "peg_in_hole": (sp.scenes.peg_in_hole, 5.0),
@@ -41,149 +24,28 @@ SCENES: dict[str, tuple[Callable[..., tuple[sp.Scene, sp.State]], float]] = {
 }
 
 
-class Run(NamedTuple):
-    """One finished scene."""
-
-    scene: sp.Scene
-    trajectory: sp.Trajectory
-    compile_seconds: float
-    run_seconds: float
-
-
-def progress_bar(console: Console) -> Progress:
-    """The progress display of the command line."""
-    columns = (SpinnerColumn(), *Progress.get_default_columns(), TimeElapsedColumn())
-    return Progress(*columns, console=console)
-
-
-def run(
-    scene: sp.Scene,
-    state: sp.State,
-    steps: int,
-    progress: Progress,
-    name: str,
-    options: sp.SolverOptions | None = None,
-) -> Run:
-    """Roll out in compiled chunks, so that progress moves."""
-    chunk_steps = min(CHUNK, steps)
-    task = progress.add_task(f"{name}: compiling", total=steps)
-    start = time.perf_counter()
-    options = options or sp.SolverOptions()
-
-    def advance(scene: sp.Scene, state: sp.State, guess: Any) -> tuple[Any, ...]:
-        part, left = sp.rollout(scene, state, chunk_steps, options, guess, with_guess=True)
-        return part, jax.tree.map(lambda v: v[-1], part.state), left
-
-    guess = sp.no_guess(scene, state, options) if options.warm_start else None
-    chunk = jax.jit(advance).lower(scene, state, guess).compile(sp.compiler_options())
-    compile_seconds, run_seconds = time.perf_counter() - start, 0.0
-    progress.update(task, description=f"{name}: stepping")
-    parts: list[sp.Trajectory] = []
-    for _ in range(-(-steps // chunk_steps)):
-        start = time.perf_counter()
-        part, state, guess = jax.block_until_ready(chunk(scene, state, guess))
-        run_seconds += time.perf_counter() - start
-        parts.append(part)
-        progress.advance(task, chunk_steps)
-    progress.update(task, description=f"{name}: done", completed=steps)
-    # The last chunk may overshoot: it is timed whole and cut to the steps asked for.
-    trajectory = jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[:steps], *parts)
-    run_seconds *= steps / (len(parts) * chunk_steps)
-    return Run(scene, trajectory, compile_seconds, run_seconds)
-
-
-def failures(done: Run) -> int:
-    """Number of steps that did not converge."""
-    return int(np.sum(~np.asarray(done.trajectory.info.converged)))
-
-
-def momentum(done: Run) -> float:
-    """Mean |linear momentum| over the last tenth of the run [kg m/s]."""
-    velocity = np.asarray(done.trajectory.state.velocity)
-    mass = np.array([float(body.mass) for body in done.scene.bodies])
-    tail = velocity[-max(1, len(velocity) // 10) :]
-    return float(np.mean(np.linalg.norm(mass[:, None] * tail, axis=-1)))
-
-
-def row(name: str, done: Run) -> list[str]:
-    """Table cells of one scene."""
-    info = done.trajectory.info
-    steps = len(info.converged)
-    failed = failures(done)
-    alpha = np.asarray(info.contacts.alpha)
-    depth = max(0.0, 1 - float(alpha.min())) if alpha.size else 0.0
-    return [
-        name,
-        str(steps),
-        f"[bold red]{failed}[/bold red]" if failed else "0",
-        f"{float(np.mean(info.iterations)):.1f} / {int(np.max(info.iterations))}",
-        f"{depth:.1e}",
-        f"{momentum(done):.1e}",
-        f"{1e6 * done.run_seconds / steps:.0f}",
-        f"{done.compile_seconds:.0f}",
-    ]
-
-
-def table(title: str) -> Table:
-    """An empty table with the columns of `row`."""
-    out = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    for column in COLUMNS:
-        out.add_column(column, justify="left" if column == "scene" else "right", no_wrap=True)
-    return out
-
-
-def draw(name: str, done: Run, folder: Path) -> Path:
-    """Write the frames of one scene."""
-    states = done.trajectory.state
-    path = folder / f"{name}.png"
-    plotting.frames(done.scene, states, plotting.telling_indices(states, FRAMES), path)
-    return path
-
-
-def report_failures(failed: int, console: Console) -> None:
-    """Say loudly that steps did not converge, if any did not."""
-    if failed:
-        plural = "step" if failed == 1 else "steps"
-        console.print(f"[bold white on red] {failed} {plural} did not converge [/]")
-
-
 def main(folder: Path = Path("out"), frequency: float = 100.0) -> int:
     """Run the three scenes; returns the number of steps that did not converge."""
     # Tight relaxations need double precision; the choice is the program's, not the library's.
     jax.config.update("jax_enable_x64", True)
     console = Console()
-    out = table(f"relaxation 1e-6, {frequency:g} Hz, float64")
+    out = running.table(f"relaxation 1e-6, {frequency:g} Hz, float64")
     failed, pictures = 0, []
-    with progress_bar(console) as progress:
+    with running.progress_bar(console) as progress:
         for name, (make, seconds) in SCENES.items():
             steps = max(1, round(seconds * frequency))
-            done = run(*make(timestep=1 / frequency), steps, progress, name)
-            failed += failures(done)
-            out.add_row(*row(name, done))
-            pictures.append(draw(name, done, folder))
+            done = running.run(*make(timestep=1 / frequency), steps, progress, name)
+            failed += running.failures(done)
+            out.add_row(*running.row(name, done))
+            pictures.append(running.draw(name, done, folder))
     console.print(out)
-    console.print(LEGEND)
-    for path in pictures:
-        console.print(f"wrote {path}")
-    report_failures(failed, console)
+    console.print(running.LEGEND)
+    running.report_written(console, *pictures)
+    running.report_failures(failed, console)
     return failed
 
 
-def _positive(text: str) -> float:
-    value = float(text)
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"must be positive and finite, got {text}")
-    return value
-
-
 if __name__ == "__main__":
-    end_at_once()
-    parser = argparse.ArgumentParser(prog="python -m silico_py.demo", description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path("out"), help="folder of the pictures")
-    parser.add_argument("--frequency", type=_positive, default=100.0, help="steps a second")
-    given = parser.parse_args()
-    try:
-        given.out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        parser.error(f"--out: {error}")
-    sys.exit(1 if main(given.out, given.frequency) else 0)
+    from silico_py import cli
+
+    cli.command(["demo", *sys.argv[1:]])

@@ -1,23 +1,34 @@
 """The command line: what it writes, what it says, and its exit codes."""
 
+import io
 import json
 import os
 import re
+import runpy
 import signal
 import subprocess
 import sys
 from importlib import metadata
+from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 import silico_py as sp
-from silico_py import cli
+from silico_py import cli, planning
+from silico_py.planning import command as planning_command
 
 
 def run(*arguments):
     return CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
+
+
+def said(result):
+    """The message, which stands in a box, broken into lines."""
+    return " ".join(re.sub("[│╭╮╰╯─]", " ", result.output).split())
 
 
 def test_scenes_lists_every_scene():
@@ -34,8 +45,18 @@ def test_run_writes_numbers_a_picture_and_a_page_from_the_start(tmp_path):
     assert (tmp_path / "drop_sphere.png").is_file()
     numbers = np.load(tmp_path / "drop_sphere.npz")
     assert numbers["position"].shape == (3, 1, 3) and numbers["converged"].all()
+    _, start = sp.scenes.drop("sphere")
+    np.testing.assert_array_equal(numbers["start_velocity"], start.velocity)
+    assert list(numbers["bodies"]) == ["sphere"]
+    assert list(numbers["pairs"]) == ["sphere - environment[0]"]
     replay = json.loads(re.search(r'id="replay">(.*?)</script>', page.read_text())[1])
     assert replay["frames"] == 4
+
+
+def test_pairs_are_named_by_bodies_and_their_pieces():
+    scene, _ = sp.scenes.grasp()
+    labels = [cli._pair_label(scene, pair) for pair in scene.pairs]
+    assert labels == ["tee[0] - left", "tee[1] - left", "tee[0] - right", "tee[1] - right"]
 
 
 def test_names_may_have_dashes(tmp_path):
@@ -48,6 +69,8 @@ def test_names_may_have_dashes(tmp_path):
 def test_what_cannot_be_written_is_refused_before_the_simulation(tmp_path, monkeypatch):
     monkeypatch.setattr(cli, "_simulate", pytest.fail)
     (tmp_path / "file").touch()
+    result = run("run", "teapot", "--out", tmp_path / "out")
+    assert result.exit_code == 2 and not (tmp_path / "out").exists()
     for options in (["--out", tmp_path / "file"], ["--out", tmp_path, "--html", tmp_path]):
         result = run("run", "drop:sphere", *options)
         assert result.exit_code == 2, result.output
@@ -72,15 +95,17 @@ def test_run_with_fewer_contacts_than_act_says_so(tmp_path):
         (["export", "drop:sphere", "/dev/null/model.xml"], "/dev/null"),
         (["run", "drop:sphere", "--ignore", "motor"], "--ignore"),
         (["demo", "--out", "/dev/null/pictures"], "/dev/null"),
+        (["demo", "--frequency", "1e-310"], "--frequency: must be positive"),
+        (["plan", "--goal", "nan", "0", "0"], "goal"),
+        (["plan", "--seed", "-1"], "seed"),
         (["run", "drop:sphere", "--html", "/dev/null/page.html"], "/dev/null: is no folder"),
     ],
 )
 def test_bad_arguments_are_refused(arguments, message):
     result = run(*arguments)
     assert result.exit_code == 2
-    # The message stands in a box, broken into lines.
-    words = " ".join(re.sub("[│╭╮╰╯─]", " ", result.output).split())
-    assert message in words
+    words = said(result)
+    assert message in words and "compiling" not in words
 
 
 def test_the_version_is_that_of_the_package():
@@ -89,10 +114,54 @@ def test_the_version_is_that_of_the_package():
 
 def test_export_writes_what_can_be_loaded(tmp_path):
     pytest.importorskip("mujoco")
-    path = tmp_path / "stack.xml"
+    path = tmp_path / "new" / "stack.xml"
     assert run("export", "stack", path).exit_code == 0
     scene, _ = sp.load_model(path)
     assert [body.name for body in scene.bodies] == [f"block{k}" for k in range(4)]
+
+
+@pytest.mark.parametrize(("options", "timestep"), [([], 0.1), (["--frequency", "50"], 0.02)])
+def test_export_keeps_the_time_step_unless_another_is_given(options, timestep, tmp_path):
+    pytest.importorskip("mujoco")
+    path = tmp_path / "grasp.xml"
+    assert run("export", "grasp", path, *options).exit_code == 0
+    scene, _ = sp.load_model(path)
+    assert float(scene.timestep) == timestep
+
+
+def test_what_cannot_be_simulated_is_told_with_the_options_that_help():
+    pytest.importorskip("mujoco")
+    given = ["--ignore", "joint", "--ignore", "actuator"]
+    words = said(run("export", Path(__file__).parent / "models" / "arm.xml", os.devnull, *given))
+    kinds = ("joint", "actuator", "tendon", "equality")
+    assert words.endswith("without them: " + " ".join(f"--ignore {kind}" for kind in kinds))
+
+
+def test_the_tour_as_a_program_is_the_command(monkeypatch, capsys):
+    monkeypatch.setattr(cli.interruption, "end_at_once", lambda: None)
+    monkeypatch.setattr(sys, "argv", ["demo.py", "--frequency", "a"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(cli.tour.__file__, run_name="__main__")
+    assert ended.value.code == 2
+    told = capsys.readouterr().err
+    assert "Usage: silico demo" in told and "'--frequency'" in told
+
+
+@pytest.mark.parametrize("rounds", [[], [(9, 0.005)]], ids=["at once", "in a round"])
+def test_the_bar_of_a_plan_ends_at_its_goal(rounds, tmp_path, monkeypatch):
+    _, state = sp.scenes.grasp()
+
+    def found(*_, on_round):
+        for seen in rounds:
+            on_round(*seen)
+        states = jax.tree.map(lambda v: np.asarray(v)[None], state)
+        return planning.Plan(np.zeros((0, 3, 6)), states, 9, 0.1, True, 0.005)
+
+    monkeypatch.setattr(planning_command, "plan_grasp", found)
+    console = Console(file=io.StringIO(), width=80)
+    assert planning_command.plan_ready_scene(tmp_path, console=console)
+    bar = console.file.getvalue().splitlines()[0]
+    assert "searched: 9 nodes" in bar and "100%" in bar
 
 
 @pytest.fixture
@@ -133,7 +202,7 @@ def test_compiled_programs_are_kept_between_runs(tmp_path):
     unset = {"JAX_COMPILATION_CACHE_DIR", "JAX_ENABLE_COMPILATION_CACHE"}
     environment = {k: v for k, v in os.environ.items() if k not in unset}
     environment |= {"XDG_CACHE_HOME": str(tmp_path), "SILICO_PY_ONE_KERNEL": "0"}
-    command = [sys.executable, "-m", "silico_py.cli", "run", "drop:sphere", "--steps", "2"]
+    command = [sys.executable, "-m", "silico_py", "run", "drop:sphere", "--steps", "2"]
     command += ["--out", str(tmp_path / "out")]
     subprocess.run(command, env=environment, check=True, capture_output=True)
     assert any((tmp_path / "silico_py").iterdir())

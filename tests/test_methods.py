@@ -2,8 +2,10 @@
 
 import csv
 import dataclasses
+import io
 import json
 from concurrent.futures import Future
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +18,7 @@ import silico_py as sp
 from silico_py import bilevel as bilevel_method
 from silico_py.collision import WARM_RELAXATION, locate, optimum, solve_collision
 from silico_py.collision_program import Piece, SlackMap, Warm, pair_length
-from silico_py.study import command, experiments, report
+from silico_py.study import command, experiments, report, runs
 from silico_py.study.scenes import drop, planar_polytope
 from silico_py.tangents import perturb
 
@@ -185,6 +187,55 @@ def test_a_study_goes_on_where_it_stopped(rows, tmp_path, monkeypatch):
     assert (tmp_path / "spheres.png").stat().st_size > 10_000
 
 
+def test_a_table_of_the_study_fits_into_80_columns(rows):
+    console = Console(width=80, file=io.StringIO())
+    failed = [row | {"runs": 3600, "failed": 1800, "violation": 1.234e-5} for row in rows]
+    console.print(report.summary("planar_polytope", failed))
+    text = console.file.getvalue()
+    assert "…" not in text
+    assert "single-level  3600  1800 (50.0 %)" in text
+
+
+@pytest.fixture
+def figure(monkeypatch):
+    """The figure that is drawn next."""
+    drawn = report.Figure()
+    monkeypatch.setattr(report, "Figure", lambda **_: drawn)
+    return drawn
+
+
+def test_both_methods_have_one_scale_of_colours(rows, figure, tmp_path):
+    single, bilevel = (row | {"violation": 1e-6} for row in rows)
+    bilevel |= {"failed": 2, "violation": np.inf}
+    other = bilevel | {"frequency": 20, "violation": 1e-1}
+    rows = [single, bilevel, other]
+    report.grids("spheres", rows, command.DROP_FIELDS, tmp_path / "spheres.png")
+    panels = {axis.get_title(): axis.images[0] for axis in figure.axes if axis.get_title()}
+    assert panels["single-level: failed of 2"].get_clim() == (0, 2)
+    assert panels["bilevel: failed of 2"].get_clim() == (0, 2)
+    assert panels["single-level: violation"].get_clim() == (1e-6, 1e-1)
+    assert panels["bilevel: violation"].get_clim() == (1e-6, 1e-1)
+    np.testing.assert_array_equal(panels["bilevel: violation"].get_array(), [[1e-1, 1e-1]])
+
+
+@pytest.mark.parametrize(("members", "steps"), [(4, 20), (7, 14), (50, 50)])
+def test_the_histogram_says_how_many_steps_a_chunk_has(members, steps, figure, tmp_path):
+    times = {"single-level": [1.0, 2.0], "bilevel": [30.0]}
+    console = Console(file=io.StringIO(), width=20)
+    command._show(times, experiments.steps_of_chunk(members), tmp_path, console)
+    assert console.file.getvalue().endswith(f"wrote {tmp_path / 'timing.png'}\n")
+    assert figure.axes[0].get_ylabel() == f"chunks of {steps} steps"
+
+
+@pytest.mark.parametrize("few", [True, False])
+def test_a_collision_that_is_not_solved_counts_as_infinite_violation(few, monkeypatch):
+    if few:
+        monkeypatch.setattr(runs, "COLLISION_ITERATIONS", 1)
+    scene, state = sp.scenes.drop("sphere")
+    found = jax.jit(partial(runs._violation, scene))(state, 1e-10)
+    assert found == (np.inf if few else 0)
+
+
 def test_an_unknown_experiment_is_named(tmp_path):
     with pytest.raises(ValueError, match="teapot"):
         command.study(tmp_path, quick=True, others=["teapot"])
@@ -230,6 +281,15 @@ def test_a_damaged_file_of_a_study_is_named(text, tmp_path, monkeypatch):
     path.write_text(text)
     with pytest.raises(ValueError, match=r"out: .*sphere\.json"):
         command.study(tmp_path, others=["sphere"])
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", '{"single-level": [1.0], "bilevel": []}'])
+def test_a_file_without_times_is_named(text, tmp_path, monkeypatch):
+    monkeypatch.setattr(experiments.Grid, "rows", None)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "timing.json").write_text(text)
+    with pytest.raises(ValueError, match=r"out: .*timing\.json has no times"):
+        command.study(tmp_path)
 
 
 def test_rows_of_other_numbers_of_runs_do_not_mix(rows, tmp_path, monkeypatch):

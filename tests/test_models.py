@@ -232,11 +232,12 @@ def test_what_a_file_includes_lies_beside_it(name, tmp_path, monkeypatch):
     assert {body.name for body in scene.bodies} == {"a", "b"}
 
 
-def test_a_missing_included_file_is_named(tmp_path):
+@pytest.mark.parametrize("name", ["one.xml", "one.mjcf"])
+def test_a_missing_included_file_is_named(name, tmp_path):
     text = "<mujoco><worldbody><include file='part.xml'/></worldbody></mujoco>"
-    (tmp_path / "one.mjcf").write_text(text)
+    (tmp_path / name).write_text(text)
     with pytest.raises(FileNotFoundError, match=r"part\.xml: no such file"):
-        sp.load_model(tmp_path / "one.mjcf")
+        sp.load_model(tmp_path / name)
 
 
 def test_a_body_without_a_name_gets_one_that_no_other_has():
@@ -382,6 +383,13 @@ def test_everything_unsupported_is_refused_by_name():
     assert "arm.xml" in message and "slide of body 'forearm'" in message
 
 
+def test_what_would_help_includes_what_is_ignored_already():
+    with pytest.raises(sp.UnsupportedModelError, match="ignore=") as refused:
+        sp.load_model(HERE / "arm.xml", ignore=["joint", "actuator"])
+    assert refused.value.ignore == ("joint", "actuator", "tendon", "equality")
+    assert str(refused.value).endswith(f"without them: ignore={refused.value.ignore}")
+
+
 def test_ignored_joints_weld_at_the_start():
     path = HERE / "arm.xml"
     kinds = ("joint", "tendon", "equality", "actuator")
@@ -479,6 +487,9 @@ BAD = {
     ),
     "world": (ValueError, "rename", lambda: save(named("world"))),
     "state": (ValueError, r"state: .*\(1, 3\)", lambda: save(named("a"), named("a", "b").state())),
+    "empty": (ValueError, "source: expected .* got ''", lambda: sp.load_model("")),
+    "model's pieces": (ValueError, "decompose", lambda: sp.load_model("<mujoco/>", decompose="x")),
+    "mesh's pieces": (ValueError, "decompose", lambda: sp.load_mesh("no.stl", 1.0, decompose=1)),
     "no source": (ValueError, "source: expected", lambda: sp.load_model(None)),
     "kinds": (ValueError, "ignore: expected", lambda: sp.load_model("<mujoco/>", ignore=None)),
     "hull": (
@@ -616,8 +627,9 @@ def test_round_trip_of_frictions(tmp_path):
 @pytest.mark.parametrize("name", ["drop:polytope", "drop:bundle", "stack", "peg_in_hole"])
 def test_round_trip(name, tmp_path):
     scene, state = ready(name)
-    sp.save_model(scene, state, tmp_path / "scene.xml")
-    again, same = sp.load_model(tmp_path / "scene.xml")
+    path = tmp_path / "new" / "folder" / "scene.xml"
+    sp.save_model(scene, state, path)
+    again, same = sp.load_model(path)
     for field in ("position", "orientation", "velocity", "angular_velocity"):
         np.testing.assert_allclose(getattr(same, field), getattr(state, field), atol=1e-12)
     for field in ("timestep", "friction", "gravity"):

@@ -51,6 +51,8 @@ def compile_model(source: str | Path, keyframe: str | None) -> Compiled:
             spec.modelfiledir = str((folder or Path()).resolve())
         model = spec.compile()
     except ValueError as error:
+        if folder is not None:
+            _included(text, folder)  # tells of a file that is not there
         raise ValueError(f"{name}: MuJoCo cannot compile it: {error}") from error
     data = mujoco.MjData(model)
     key = _keyframe(name, model, keyframe)
@@ -67,6 +69,8 @@ def _read(source: str | Path) -> tuple[str, str, Path | None]:
     if not isinstance(source, (str, PathLike)):
         kind = type(source).__name__
         raise ValueError(f"source: expected a path or the text of a model, got {kind}")
+    if isinstance(source, str) and not source.strip():
+        raise ValueError(f"source: expected a path or the text of a model, got {source!r}")
     path = Path(source)
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such model file")

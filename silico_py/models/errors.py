@@ -69,20 +69,27 @@ class UnsupportedModelError(ValueError):
     Attributes:
         source: the file.
         elements: each of them.
+        ignore: the kinds to load it without, also those that it was already; none where that
+            does not help.
     """
 
-    def __init__(self, source: str, elements: Iterable[Element]) -> None:
+    ignore: tuple[str, ...] = ()
+
+    def __init__(
+        self, source: str, elements: Iterable[Element], ignored: Iterable[str] = ()
+    ) -> None:
         self.source = source
         self.elements = tuple(elements)
         lines = [f"{source}: cannot be simulated here because of"]
         lines += [f"  {element}" for element in self.elements]
-        kinds = tuple(dict.fromkeys(element.kind for element in self.elements))
+        kinds = [element.kind for element in self.elements]
         if REFUSED.keys() >= set(kinds):
-            lines.append(f"to load it without them: ignore={kinds}")
+            self.ignore = tuple(dict.fromkeys([*ignored, *kinds]))
+            lines.append(f"to load it without them: ignore={self.ignore}")
         super().__init__("\n".join(lines))
 
 
-def checked_ignore(ignore: str | Iterable[str]) -> frozenset[str]:
+def checked_ignore(ignore: str | Iterable[str]) -> tuple[str, ...]:
     """The kinds to ignore, `"all"` written out.
 
     Raises:
@@ -91,14 +98,14 @@ def checked_ignore(ignore: str | Iterable[str]) -> frozenset[str]:
     known = REFUSED.keys() | TOLERATED.keys()
     if not isinstance(ignore, Iterable):
         raise ValueError(f"ignore: expected 'all' or some of {sorted(known)}, got {ignore!r}")
-    asked = {ignore} if isinstance(ignore, str) else set(ignore)
-    unknown = asked - known - {"all"}
+    asked = (ignore,) if isinstance(ignore, str) else tuple(ignore)
+    unknown = set(asked) - known - {"all"}
     if unknown:
         raise ValueError(f"ignore: expected 'all' or some of {sorted(known)}, got {unknown}")
-    return frozenset(known if "all" in asked else asked)
+    return tuple(known) if "all" in asked else asked
 
 
-def report(source: str, elements: Iterable[Element], ignored: frozenset[str]) -> None:
+def report(source: str, elements: Iterable[Element], ignored: tuple[str, ...] = ()) -> None:
     """Raise for elements that matter, warn for those that do not, pass over `ignored`.
 
     Raises:
@@ -107,7 +114,7 @@ def report(source: str, elements: Iterable[Element], ignored: frozenset[str]) ->
     left = [element for element in elements if element.kind not in ignored]
     refused = [element for element in left if element.kind in REFUSED]
     if refused:
-        raise UnsupportedModelError(source, refused)
+        raise UnsupportedModelError(source, refused, ignored)
     for kind, meaning in TOLERATED.items():
         found = [element for element in left if element.kind == kind]
         if found:

@@ -31,6 +31,7 @@ from silico_py.models.optional import mujoco
 from silico_py.models.unsupported import unsupported
 from silico_py.primitives import Shape
 from silico_py.scene import Scene, State
+from silico_py.validation import flag
 
 Shapes = dict[int, list[Solid]]
 Placed = tuple[Shape, np.ndarray, np.ndarray]
@@ -72,9 +73,9 @@ def load_model(
 
     Raises:
         UnsupportedModelError: naming every element that a scene cannot represent.
-        FileNotFoundError: for a model, or a mesh of a URDF, that is not there.
+        FileNotFoundError: for a model, what it includes, or a mesh of a URDF, that is not there.
         ValueError: for what MuJoCo refuses, with its message; an unknown keyframe or kind to
-            ignore.
+            ignore; options of another kind.
         ImportError: without MuJoCo; install the extra `models`.
 
     Warns:
@@ -82,6 +83,7 @@ def load_model(
             which are left out, and for hulls that were cut.
     """
     ignored = checked_ignore(ignore)
+    flag("decompose", decompose)
     check_limit(max_hull_vertices)
     compiled = compile_model(source, keyframe)
     layout = Layout.of(compiled.model)

@@ -11,7 +11,7 @@ from silico_py.body import IDENTITY, Body
 from silico_py.models.errors import Element, report
 from silico_py.models.hull import MAX_VERTICES, check_limit, pieces
 from silico_py.models.optional import trimesh
-from silico_py.validation import number
+from silico_py.validation import flag, number
 
 
 def load_mesh(
@@ -39,13 +39,14 @@ def load_mesh(
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if it cannot be read as a mesh or spans no volume, or for a scale or a mass that
-            is not positive.
+        ValueError: if it cannot be read as a mesh or spans no volume, for a scale or a mass that is
+            not positive, or options of another kind.
         ImportError: without trimesh; install the extra `models`.
 
     Warns:
         ModelWarning: for a hull that was cut to `max_hull_vertices`.
     """
+    flag("decompose", decompose)
     check_limit(max_hull_vertices)
     number("scale", scale, positive=True)
     total = float(number("mass", mass, positive=True))
@@ -58,7 +59,7 @@ def load_mesh(
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     cut = [Element("hull", "mesh", name, hull.remark) for hull in hulls if hull.remark]
-    report(str(path), cut, frozenset())
+    report(str(path), cut)
     shapes = [(hull.polytope, np.zeros(3), IDENTITY) for hull in hulls]
     if not mesh.is_volume:
         return Body(name, shapes, total)

@@ -49,7 +49,7 @@ def save_model(scene: Scene, state: State, path: str | Path) -> None:
     Args:
         scene: not batched.
         state: one state of it.
-        path: file to write, usually `.xml`.
+        path: file to write, usually `.xml`; folders are made.
 
     Raises:
         ValueError: for a state that is not one of the scene's, or what MuJoCo cannot have: a body
@@ -185,6 +185,7 @@ class _Writer:
 
     def write(self, path: Path) -> None:
         ElementTree.indent(self.root)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(
             ElementTree.tostring(self.root, encoding="unicode") + "\n", encoding="utf-8"
         )

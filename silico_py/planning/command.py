@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TimeElapsedColumn
+from rich.progress import Progress, TaskID
 from rich.table import Table
 
-from silico_py import scenes
+from silico_py import running, scenes
 from silico_py.planning import picture
 from silico_py.planning.grasp import Plan, plan_grasp
+from silico_py.planning.task import Task
+from silico_py.validation import count
 
 GOAL = (0.15, 0.1, 1.5708)  # of the object: x [m], y [m], yaw [rad]
 TOLERANCE = 0.01  # [m]
@@ -44,35 +46,28 @@ def plan_ready_scene(
     """
     console = console or Console()
     scene, state = scenes.grasp()
-    with _progress(console) as progress:
-        on_round = _reporter(progress, tolerance)
+    task = Task.of(scene, state, goal)
+    count("seed", seed, least=0)  # refused before a bar shows
+    way = float(task.distance(task.start, task.goal))
+    with running.progress_bar(console) as progress:
+        bar = progress.add_task("compiling", total=None)
+        on_round = partial(_show_round, progress, bar, way)
         plan = plan_grasp(scene, state, goal, seed, tolerance, on_round=on_round)
+        if plan.reached:
+            progress.update(bar, description=f"searched: {plan.nodes} nodes", total=1, completed=1)
     path = folder / "grasp_plan.png"
     picture.draw(scene, plan, np.asarray(goal), path)
     console.print(_table(plan, tolerance))
-    console.print(f"wrote {path}")
+    running.report_written(console, path)
     if not plan.reached:
         console.print("[bold white on red] the goal was not reached [/]")
     return plan.reached
 
 
-def _progress(console: Console) -> Progress:
-    columns = (SpinnerColumn(), *Progress.get_default_columns(), TimeElapsedColumn())
-    return Progress(*columns, console=console)
-
-
-def _reporter(progress: Progress, tolerance: float) -> Callable[[int, float], None]:
-    """Shows the share of the way to the goal that the tree has made."""
-    task = progress.add_task("compiling", total=None)
-    first: list[float] = []
-
-    def on_round(nodes: int, left: float) -> None:
-        first.append(left)
-        way = max(first[0] - tolerance, 1e-12)
-        text = f"searching: {nodes} nodes, {left:.3f} m left"
-        progress.update(task, description=text, total=way, completed=min(first[0] - left, way))
-
-    return on_round
+def _show_round(progress: Progress, bar: TaskID, way: float, nodes: int, left: float) -> None:
+    """The share of the way [m] to the goal that the tree has made."""
+    text = f"searching: {nodes} nodes, {left:.3f} m left"
+    progress.update(bar, description=text, total=way, completed=max(way - left, 0))
 
 
 def _table(plan: Plan, tolerance: float) -> Table:

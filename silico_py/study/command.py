@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.progress import Progress
 
+from silico_py import running
 from silico_py import scenes as ready
 from silico_py.study import experiments, report
 from silico_py.study.experiments import Grid, Row, timed_grid
@@ -59,7 +60,7 @@ def study(
 
     Raises:
         ValueError: for an unknown name in `others`, for fewer runs than one, and where `out` has
-            rows of another number of runs.
+            rows of another number of runs, or files that are none of a study.
     """
     console, folder = console or Console(), Path(out) / ("quick" if quick else "full")
     unknown = set(others) - set(OTHERS)
@@ -78,6 +79,7 @@ def study(
             grid = Grid(found, **taste, seconds=SECONDS.get(name, 1.5), pool=pool)
             tables.append(Table(name, grid, DROP_FIELDS))
         known = [_known(table, folder) for table in tables]  # refused before anything compiles
+        times = report.load_times(folder / "timing.json")
         begun: list[Iterator[Row]] = []
         for k, table in enumerate(tables):
             ahead = range(len(begun), min(k + 2, len(tables)))
@@ -85,7 +87,9 @@ def study(
             _finish(table, known[k], begun[k], folder, console)
         # A taste times what is compiled already.
         timed = paper.grid if quick else timed_grid(drop("box"), pool=pool)
-        _timing(timed, QUICK_TIMED if quick else TIMED, folder, console)
+        if not times:
+            times = _timed(timed, QUICK_TIMED if quick else TIMED, folder, console)
+        _show(times, experiments.steps_of_chunk(timed.members), folder, console)
 
 
 def _known(table: Table, folder: Path) -> list[Row]:
@@ -111,21 +115,22 @@ def _finish(
         report.save_rows(rows, path)
     console.print(report.summary(table.name, rows))
     figure = report.grids(table.name, rows, table.fields, path.with_suffix(".png"))
-    console.print(f"wrote {path.with_suffix('.csv')} and {figure}")
+    running.report_written(console, path.with_suffix(".csv"), figure)
 
 
-def _timing(grid: Grid, steps: int, folder: Path, console: Console) -> None:
-    path = folder / "timing.json"
-    if not path.exists():
-        with console.status(f"timing {steps} steps"):
-            times = experiments.timing(grid, steps)
-        report.replace(path, json.dumps(times))
-    times = report.load(path)
+def _timed(grid: Grid, steps: int, folder: Path, console: Console) -> dict[str, list[float]]:
+    with console.status(f"timing {steps} steps"):
+        times = experiments.timing(grid, steps)
+    report.replace(folder / "timing.json", json.dumps(times))
+    return times
+
+
+def _show(times: dict[str, list[float]], chunk: int, folder: Path, console: Console) -> None:
     ratios = experiments.ratios_of_means(times)
-    figure = report.histogram(times, ratios, path.with_suffix(".png"))
+    figure = report.histogram(times, ratios, chunk, folder / "timing.png")
     for name, ratio in ratios.items():
         console.print(f"time of {name} / single-level: {ratio:.1f} (paper: 30)")
-    console.print(f"wrote {figure}")
+    running.report_written(console, figure)
 
 
 def _tracked(

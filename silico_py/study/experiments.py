@@ -166,18 +166,24 @@ def timing(grid: Grid, steps: int = 20_000) -> dict[str, list[float]]:
     kinds = {method: options(method) for method in METHODS}
     kinds[WARM] = options("bilevel", collision_warm_start=True)
     count, frequency = grid.members, max(grid.frequencies)
-    each = max(1, CHUNK // count)  # steps of a member in a chunk
-    chunks = max(1, steps // (each * count))
+    chunk_steps = steps_of_chunk(count)
+    each = chunk_steps // count  # of a member
+    chunks = max(1, steps // chunk_steps)
     states = _visited(grid, runners[METHODS[0]], chunks * count)
     times: dict[str, list[float]] = {name: [] for name in kinds}
     for k in range(chunks):
-        chunk = jax.tree.map(lambda v, k=k: v[k * count : (k + 1) * count], states)
+        here = jax.tree.map(lambda v, k=k: v[k * count : (k + 1) * count], states)
         for name, chosen in kinds.items():
             start = time.perf_counter()
-            run = runners[chosen.method](chunk, 1 / frequency, chosen, each)
+            run = runners[chosen.method](here, 1 / frequency, chosen, each)
             jax.block_until_ready(run)
-            times[name].append((time.perf_counter() - start) / (each * count) * 1e6)
+            times[name].append((time.perf_counter() - start) / chunk_steps * 1e6)
     return times
+
+
+def steps_of_chunk(members: int) -> int:
+    """Steps that `timing` takes together, of all members."""
+    return max(1, CHUNK // members) * members
 
 
 def timed_grid(experiment: Experiment, **chosen: Any) -> Grid:

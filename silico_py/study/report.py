@@ -11,15 +11,21 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
+from rich import box
 from rich.table import Table
 
 from silico_py.options import METHODS
-from silico_py.study.experiments import Row
+from silico_py.study.experiments import WARM, Row
 
 # Without these a row can neither be told from others nor shown.
 FIELDS = {"method", "frequency", "relaxation", "runs", "failed", "iterations", "violation"}
 FIELDS |= {"linear momentum", "angular momentum"}
+
+LEAST = 1e-12  # of what a logarithmic scale shows
+LEGEND = "in rho: violation over relaxation; momentum: largest mean |m v| of a case, in kg m/s. "
 
 # What the paper says of its Fig. 9 and 10.
 PAPER = {
@@ -73,14 +79,31 @@ def load_rows(path: Path) -> list[Row]:
     return rows
 
 
+def load_times(path: Path) -> dict[str, list[float]]:
+    """The times that are saved, by what was timed; none where there is no file.
+
+    Raises:
+        ValueError: for a file that has others.
+    """
+    if not path.exists():
+        return {}
+    times = load(path)
+    named = isinstance(times, dict) and list(times) == [*METHODS, WARM]
+    if not (named and all(isinstance(some, list) and some for some in times.values())):
+        raise ValueError(f"out: {path} has no times of a study, remove it")
+    return times
+
+
 def _is_row(row: object) -> bool:
     return isinstance(row, dict) and row.keys() >= FIELDS
 
 
 def summary(title: str, rows: list[Row]) -> Table:
-    """One line a method."""
-    heads = ("method", "runs", "failed", "iterations", "violation", "in relaxations", "momentum")
-    table = Table(*heads, title=title, caption=PAPER.get(title))
+    """One line a method, in 80 characters."""
+    narrow: dict[str, Any] = {"box": box.SIMPLE_HEAD, "pad_edge": False, "collapse_padding": True}
+    table = Table(title=title, caption=LEGEND + PAPER.get(title, ""), **narrow)
+    for head in ("method", "runs", "failed", "iterations", "violation", "in rho", "momentum"):
+        table.add_column(head, justify="left" if head == "method" else "right", no_wrap=True)
     for method in METHODS:
         own = [row for row in rows if row["method"] == method]
         if not own:
@@ -100,38 +123,59 @@ def summary(title: str, rows: list[Row]) -> Table:
 
 def grids(title: str, rows: list[Row], fields: dict[str, str], path: Path) -> Path:
     """Fig. 9 and 10: a grid of frequency and relaxation for each field and method."""
-    figure = Figure(figsize=(4.6 * len(fields), 7), layout="tight")
+    figure = Figure(figsize=(4.6 * len(fields), 7), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots(len(METHODS), len(fields), squeeze=False)
-    for line, method in zip(axes, METHODS, strict=True):
-        for axis, (field, style) in zip(line, fields.items(), strict=True):
-            _grid(axis, [row for row in rows if row["method"] == method], field, style)
-            axis.set_title(f"{method}: {field}")
+    for column, (field, style) in zip(axes.T, fields.items(), strict=True):
+        colors = _colors(rows, field, style)
+        for axis, method in zip(column, METHODS, strict=True):
+            own = [row for row in rows if row["method"] == method]
+            image = _grid(axis, own, field, style, colors)
+            axis.set_title(f"{method}: {_label(rows, field)}")
+        figure.colorbar(image, ax=list(column))
     figure.suptitle(title)
     figure.savefig(path, dpi=150)
     return path
 
 
-def _grid(axis: Axes, rows: list[Row], field: str, style: str) -> None:
+def _label(rows: list[Row], field: str) -> str:
+    return f"failed of {rows[0]['runs']}" if field == "failed" else field
+
+
+def _colors(rows: list[Row], field: str, style: str) -> Normalize:
+    """One scale for both methods: of failures up to all runs, logarithmic over decades."""
+    if field == "failed":
+        return Normalize(0, rows[0]["runs"])
+    known = [row[field] for row in rows if LEAST < row[field] < np.inf] or [1.0]
+    if "e" in style and max(known) > 10 * min(known):
+        return LogNorm(min(known), max(known))
+    return Normalize(0, max(known))
+
+
+def _grid(axis: Axes, rows: list[Row], field: str, style: str, colors: Normalize) -> AxesImage:
     frequencies = sorted({row["frequency"] for row in rows})
     relaxations = sorted({row["relaxation"] for row in rows}, reverse=True)
     values = np.full((len(relaxations), len(frequencies)), np.nan)
     for row in rows:
         at = relaxations.index(row["relaxation"]), frequencies.index(row["frequency"])
         values[at] = row[field]
-    shown = np.log10(np.maximum(values, 1e-12)) if "e" in style else values
-    axis.imshow(shown, cmap="viridis_r", aspect="auto")
+    # What lies off the scale, such as no violation or an infinite one, has the colour of its end.
+    shown = np.clip(values, colors.vmin, colors.vmax)
+    image = axis.imshow(shown, cmap="viridis_r", norm=colors, aspect="auto")
     for (i, j), value in np.ndenumerate(values):
-        box = {"facecolor": "white", "alpha": 0.7, "linewidth": 0, "pad": 1}
-        axis.text(j, i, format(value, style), ha="center", va="center", fontsize=7, bbox=box)
+        behind = {"facecolor": "white", "alpha": 0.7, "linewidth": 0, "pad": 1}
+        axis.text(j, i, format(value, style), ha="center", va="center", fontsize=7, bbox=behind)
     axis.set_xticks(range(len(frequencies)), [str(f) for f in frequencies])
     axis.set_yticks(range(len(relaxations)), [f"{rho:g}" for rho in relaxations])
     axis.set_xlabel("Hz")
     axis.set_ylabel("relaxation")
+    return image
 
 
-def histogram(times: dict[str, list[float]], ratios: dict[str, float], path: Path) -> Path:
-    """Fig. 11: time of a step, each method."""
+def histogram(
+    times: dict[str, list[float]], ratios: dict[str, float], chunk: int, path: Path
+) -> Path:
+    """Fig. 11: time of a step, each method, in chunks of so many steps."""
     figure = Figure(figsize=(7, 4), layout="tight")
     FigureCanvasAgg(figure)
     axis = figure.subplots()
@@ -139,7 +183,7 @@ def histogram(times: dict[str, list[float]], ratios: dict[str, float], path: Pat
     bins = np.geomspace(both.min(), both.max(), 60).tolist()
     for method, values in times.items():
         axis.hist(values, bins=bins, alpha=0.7, label=f"{method}, mean {np.mean(values):.0f} us")
-    axis.set(xscale="log", xlabel="time of a step [us]", ylabel="chunks of 20 steps")
+    axis.set(xscale="log", xlabel="time of a step [us]", ylabel=f"chunks of {chunk} steps")
     shown = ", ".join(f"{ratio:.1f}" for ratio in ratios.values())
     axis.set_title(f"ratios of means to single-level {shown} (paper: 30)")
     axis.legend()

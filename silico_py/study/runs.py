@@ -45,7 +45,8 @@ class Verdict(NamedTuple):
     """Of each run.
 
     Attributes:
-        violation: largest (1 - alpha)+ over all steps, alpha from an exact collision solve.
+        violation: largest (1 - alpha)+ over all steps, alpha from an exact collision solve;
+            infinite where one did not converge.
         detector: the same with alpha relaxed as in the paper.
         linear, angular: mean |m v| [kg m/s] and |J w| [kg m^2/s] of a body.
     """
@@ -136,13 +137,15 @@ def _compiled(function: Callable, optimize: bool, *args: object) -> Callable:
 
 
 def _violation(scene: Scene, state: State, relaxation: Array) -> Float[Array, ""]:
-    """Largest (1 - alpha)+ over the pairs of a scene, from collision solves of their own."""
+    """Largest (1 - alpha)+ over the pairs of a scene, from collision solves of their own; infinite
+    where one of them does not converge."""
     motions = motions_of(scene, state, jnp.asarray(checked_control(scene, state, None)))
     worst = jnp.zeros((), state.position.dtype)
 
     def alpha(c: Contact) -> Array:
         a, b = current(c.a), current(c.b)
-        return solve_collision(a, b, c.length, relaxation, COLLISION_ITERATIONS).alpha
+        found = solve_collision(a, b, c.length, relaxation, COLLISION_ITERATIONS)
+        return jnp.where(found.converged, found.alpha, -jnp.inf)
 
     for batch in contact_batches(scene, motions, relaxation):
         worst = jnp.maximum(worst, jnp.max(1 - jax.vmap(alpha)(batch.contacts)))
