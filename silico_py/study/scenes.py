@@ -64,7 +64,7 @@ def drop(shape: str) -> Experiment:
     """Any ready shape thrown at the floor in 3D, every orientation alike."""
     scene, _ = scenes.drop(shape, friction=0.2)
     (body,) = scene.bodies
-    reach = max(float(np.linalg.norm(p) + s.bounding_radius) for s, p, _ in body.pieces)
+    reach = float(body.shapes.bounding_radius)
 
     def starts(seed: int, n: int) -> State:
         rng = np.random.default_rng(seed)
