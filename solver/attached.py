@@ -20,8 +20,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array
 
-from silico_py.solver.leaves import replaced
-from silico_py.solver.rows import axes_first, of_all
+from silico_py.solver.leaves import axes_first, of_all, replaced
 
 
 def attached(value: Any, rule: Callable, at: Any) -> Any:
@@ -78,7 +77,7 @@ def _jvp(args: list, changes: list, *, count: int, rule: Callable) -> tuple[list
     if all(isinstance(change, ad.Zero) for change in moving):
         return value, none
     told = [SymbolicZero(c.aval) if isinstance(c, ad.Zero) else c for c in moving]
-    numbers = rule(args[:count], args[count:], told)
+    numbers = rule(list(args[:count]), list(args[count:]), told)
     return value, replaced(none, [_is_number(v) for v in value], numbers)
 
 

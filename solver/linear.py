@@ -17,7 +17,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array
 
-from silico_py.solver.rows import axes_first, of_all
+from silico_py.solver.leaves import axes_first, of_all
 from silico_py.solver.rules import jvp_of_some
 
 

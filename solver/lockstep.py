@@ -13,7 +13,7 @@ from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jaxtyping import Array
 
 from silico_py.solver.fusion import abreast, one_by_one
-from silico_py.solver.rows import of_all
+from silico_py.solver.leaves import of_all
 
 
 def in_step(

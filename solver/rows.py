@@ -5,7 +5,7 @@ What takes little time for a few rows need not do so for many: what `each` maps 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from contextvars import ContextVar
 from typing import Any
@@ -16,6 +16,7 @@ from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Float
 
 from silico_py.solver.fusion import switched
+from silico_py.solver.leaves import of_all
 
 MANY = 24  # rows
 
@@ -47,22 +48,6 @@ def each(function: Callable, axes: Any = 0) -> Callable:
         return jax.tree.map(lambda v: jnp.expand_dims(v, 0), function(*first))
 
     return call
-
-
-def axes_first(args: Sequence[Array], axes: Sequence[int | None]) -> tuple[int, list[Array]]:
-    """Size of a batch, and its arguments with the axes of the batch, where they have one, first."""
-    size = next(v.shape[k] for v, k in zip(args, axes, strict=True) if k is not None)
-    return size, [
-        v if k is None else jnp.moveaxis(v, k, 0) for v, k in zip(args, axes, strict=True)
-    ]
-
-
-def of_all(size: int, flags: Iterable[bool], values: Sequence[Array]) -> list[Array]:
-    """Values with a leading axis of so many members: one without a flag is the same for all."""
-    return [
-        v if flag else jnp.broadcast_to(v, (size, *v.shape))
-        for v, flag in zip(values, flags, strict=True)
-    ]
 
 
 def written(

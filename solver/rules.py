@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from itertools import compress
 from typing import Any
 
@@ -11,17 +10,19 @@ import jax
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array
 
+from silico_py.solver.attached import attached
 from silico_py.solver.leaves import replaced
 
 
 def differentiated_as(function: Callable, evaluated: Callable) -> Callable:
     """What `evaluated` says, with the derivatives of `function`."""
 
-    @jax.custom_jvp
-    def call(*args: Any) -> Any:
-        return evaluated(*args)
+    def rule(_: Any, at: tuple, changes: tuple) -> Any:
+        return jvp_of_moving(function, at, changes)[1]
 
-    call.defjvp(partial(jvp_of_moving, function), symbolic_zeros=True)
+    def call(*args: Any) -> Any:
+        return attached(evaluated(*jax.lax.stop_gradient(args)), rule, args)
+
     return call
 
 

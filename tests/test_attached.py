@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from jax.custom_derivatives import SymbolicZero
 
+from silico_py.solver import differentiated_as, one_by_one
 from silico_py.solver.attached import attached, instantiated
 
 
@@ -60,3 +61,27 @@ def test_what_stays_is_a_symbolic_zero():
     jax.grad(lambda x: attached(x, rule, (x, 1.0)))(2.0)
     jax.vmap(jax.grad(lambda x, y: attached(x, rule, (x, y))))(jnp.ones(2), jnp.ones(2))
     assert seen == [[False, True]] * 2
+
+
+TWICE = {
+    "jit of vmaps": lambda f: jax.jit(jax.vmap(jax.vmap(f))),
+    "vmaps of jit": lambda f: jax.vmap(jax.vmap(jax.jit(f))),
+    "vmap of jit of vmap": lambda f: jax.vmap(jax.jit(jax.vmap(f))),
+}
+
+
+@pytest.mark.parametrize("form", TWICE)
+@pytest.mark.parametrize(
+    "function", [sine, one_by_one(jnp.sin), differentiated_as(jnp.sin, jnp.sin)]
+)
+def test_derivatives_of_batches_of_batches(form, function):
+    """In any order: each slope is that of its own member."""
+    x = np.random.default_rng(0).normal(size=(2, 3))
+    weights = np.random.default_rng(1).normal(size=(2, 3))
+    many = TWICE[form](function)
+    slopes = jax.grad(lambda x: jnp.sum(weights * many(x)))(x)
+    np.testing.assert_allclose(slopes, weights * np.cos(x), rtol=1e-12)
+    _, change = jax.jvp(many, (x,), (weights,))
+    np.testing.assert_allclose(change, weights * np.cos(x), rtol=1e-12)
+    curvature = jax.grad(lambda x: jnp.sum(weights * TWICE[form](jax.grad(function))(x)))(x)
+    np.testing.assert_allclose(curvature, -weights * np.sin(x), rtol=1e-12)

@@ -369,6 +369,25 @@ def test_gradient_relaxation_by_the_numbers_of_a_state():
     exact(jax.jit(jax.grad(mixed, (0, 1)))(start, jnp.asarray(friction))[0], found)
 
 
+def test_the_gradient_of_a_batch_is_that_of_its_members(drop):
+    """By what differs between them and by what they share."""
+    scene, state = drop
+    members = stacked([state(24), state(60)])
+
+    def loss(state, friction):
+        after = sp.step(dataclasses.replace(scene, friction=friction), state)[0]
+        return jnp.sum(jnp.sin(after.velocity)) + jnp.sum(after.angular_velocity**2)
+
+    def total(states, friction):
+        return jnp.sum(jax.vmap(loss, (0, None))(states, friction))
+
+    by_states, by_friction = jax.jit(jax.grad(total, (0, 1)))(members, 0.2)
+    alone = jax.jit(jax.grad(loss, (0, 1)))
+    each = [alone(member, 0.2) for member in members_of(members)]
+    jax.tree.map(np.testing.assert_allclose, by_states, stacked([own for own, _ in each]))
+    np.testing.assert_allclose(by_friction, sum(own for _, own in each), rtol=1e-6)
+
+
 def test_gradient_relaxation_is_the_derivative_at_that_relaxation(drop):
     scene, state = drop
     base = state(60)
