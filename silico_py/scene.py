@@ -27,7 +27,8 @@ class State:
         position: (n, 3) origin of each body frame, world [m].
         orientation: (n, 4) unit quaternions (w, x, y, z), body to world.
         velocity: (n, 3) of the origin of each body frame, world [m/s].
-        angular_velocity: (n, 3) in the body frame [rad/s].
+        angular_velocity: (n, 3) in the body frame [rad/s]; a step of h turns by
+            2 atan(h |angular_velocity| / 2) about it.
     """
 
     position: Float[Array, "n 3"]
