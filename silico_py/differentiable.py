@@ -18,7 +18,7 @@ from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array
 
 from silico_py.following import Moving, Numbers, Place, changed
-from silico_py.one_step import Info, begin, end, left_by, solved
+from silico_py.one_step import Begun, Info, begin, end, left_by, solved
 from silico_py.options import SolverOptions, relaxations
 from silico_py.scene import Scene, State
 from silico_py.solver import (
@@ -128,15 +128,23 @@ def _described(
     options: SolverOptions,
     guess: Remembered | None,
 ) -> tuple[State, Info]:
-    """What was found, as what follows from the solution."""
+    """What was found, as what follows from the solution; its changes alone count."""
     relaxation, smooth = relaxations(options, state.position.dtype)
-    begun = smoother = begin(scene, state, control, relaxation, None, options)
-    if options.gradient_relaxation is not None:
-        smooth += relaxation - jax.lax.stop_gradient(relaxation)  # which is what moves the step
-        smoother = begin(scene, state, control, smooth, None, options)
-    variables = implicit(smoother.problem, found.solution.variables, smooth, found.point)
-    solution = found.solution._replace(variables=variables)
-    return end(begun, solution, options, found.info.guess)
+    begun = begin(scene, state, control, relaxation, None, options)
+
+    def ended(begun: Begun, variables: Variables) -> tuple[State, Info]:
+        solution = found.solution._replace(variables=variables)
+        return end(begun, solution, options, found.info.guess)
+
+    here = found.solution.variables
+    if options.gradient_relaxation is None:
+        return ended(begun, implicit(begun.problem, here, relaxation))
+    smooth += relaxation - jax.lax.stop_gradient(relaxation)  # which is what moves the step
+    smoother = begin(scene, state, control, smooth, None, options)
+    following, _ = ended(begun, implicit(smoother.problem, here, smooth, found.point))
+    # Forces are products of unknowns: all of them are those of the smoother solution.
+    _, info = ended(smoother, implicit(smoother.problem, found.point, smooth))
+    return following, info
 
 
 @one_by_one

@@ -397,18 +397,21 @@ def test_gradient_relaxation_is_the_derivative_at_that_relaxation(drop):
         def step(velocity):
             start = dataclasses.replace(base, velocity=velocity)
             following, info = sp.step(scene, start, options=sp.SolverOptions(1e-6, smooth))
-            return following.velocity, (following.velocity, info.converged)
+            found = following.velocity[0], info.contacts.force[0]
+            return found, (following.velocity, info.converged)
 
         return jax.jacfwd(step, has_aux=True)(velocity)
 
-    slope, (value, converged) = mixed(base.velocity, 1e-3)
+    (slope, pushed), (value, converged) = mixed(base.velocity, 1e-3)
     tight = stepped(scene, base, relaxation=1e-6)[0].velocity
     np.testing.assert_allclose(value, tight, atol=1e-12)
     smooth = derivative(scene, base, 1e-3)[0][6:9, 6:9]
-    np.testing.assert_allclose(slope[0, :, 0], smooth, rtol=0, atol=1e-8)
+    np.testing.assert_allclose(slope[:, 0], smooth, rtol=0, atol=1e-8)
     assert converged
+    # What the velocity gains is the impulse of the contact, in derivatives too.
+    np.testing.assert_allclose(pushed[:, 0], (slope[:, 0] - np.eye(3)) / 0.01, atol=1e-9)
     # Nothing is found at the other relaxation here: the step is right, its derivative is not.
-    slope, (value, converged) = mixed(base.velocity, 1e4)
+    _, (value, converged) = mixed(base.velocity, 1e4)
     np.testing.assert_allclose(value, tight, atol=1e-12)
     assert not converged
 
