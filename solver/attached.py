@@ -7,7 +7,7 @@ is kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import compress
 from typing import Any
 
@@ -71,19 +71,19 @@ def _kinds(*args: ShapedArray, count: int, rule: Callable) -> list[ShapedArray]:
 
 
 def _jvp(args: list, changes: list, *, count: int, rule: Callable) -> tuple[list, list]:
+    args = _as_arrays(args)
     value = _attached.bind(*args, count=count, rule=rule)
     none = [ad.Zero(jax.typeof(v).to_tangent_aval()) for v in value]
     moving = changes[count:]
     if all(isinstance(change, ad.Zero) for change in moving):
         return value, none
     told = [SymbolicZero(c.aval) if isinstance(c, ad.Zero) else c for c in moving]
-    numbers = rule(list(args[:count]), list(args[count:]), told)
+    numbers = rule(args[:count], args[count:], told)
     return value, replaced(none, [_is_number(v) for v in value], numbers)
 
 
 def _batch(args: list, axes: list, *, count: int, rule: Callable) -> tuple[list[Array], list[int]]:
-    args = list(map(jnp.asarray, args))  # some are plain numbers
-    size, first = axes_first(args, axes)
+    size, first = axes_first(_as_arrays(args), axes)
     first[:count] = of_all(size, [k is not None for k in axes[:count]], first[:count])
     own = [None if k is None else 0 for k in axes[count:]]
 
@@ -102,6 +102,11 @@ def _batch(args: list, axes: list, *, count: int, rule: Callable) -> tuple[list[
 
     out = _attached.bind(*first, count=count, rule=of_members)
     return out, [0] * count
+
+
+def _as_arrays(args: Sequence[Any]) -> list[Any]:
+    """Some may be plain numbers, which jax writes into its programs."""
+    return [v if isinstance(v, (jax.Array, np.ndarray)) else jnp.asarray(v) for v in args]
 
 
 def _of_one(kind: ShapedArray) -> ShapedArray:

@@ -85,3 +85,9 @@ def test_derivatives_of_batches_of_batches(form, function):
     np.testing.assert_allclose(change, weights * np.cos(x), rtol=1e-12)
     curvature = jax.grad(lambda x: jnp.sum(weights * TWICE[form](jax.grad(function))(x)))(x)
     np.testing.assert_allclose(curvature, -weights * np.sin(x), rtol=1e-12)
+
+
+def test_plain_numbers_are_arrays_for_the_rule():
+    function = differentiated_as(lambda x, k: x**k.dtype.itemsize, lambda x, k: x)
+    np.testing.assert_allclose(jax.grad(function)(1.5, 2.0), 8 * 1.5**7)
+    np.testing.assert_allclose(jax.jit(jax.grad(lambda x: function(x, 2.0)))(1.5), 8 * 1.5**7)
