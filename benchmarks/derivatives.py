@@ -43,8 +43,9 @@ class Errors(NamedTuple):
 def run(quick: bool, console: Console) -> bool:
     """True when every column that differences can judge is within its bar, and all are finite."""
     count = QUICK_STATES if quick else FULL_STATES
-    heads = ("scene", "relaxation", "states", "not finite", "columns", "wrong", "undecided")
-    out, results = Table(*heads, "largest error"), {}
+    heads = ("scene", "rho", "states", "NaN", "columns", "wrong", "unclear", "largest")
+    out, results = Table(*heads), {}
+    out.columns[0].no_wrap = True
     for name, make in ready.chosen(quick).items():
         scene, state = make()
         states = random_states(scene, state, count)
@@ -54,7 +55,9 @@ def run(quick: bool, console: Console) -> bool:
             out.add_row(name, f"{rho:g}", *cells(found))
             harness.save("derivatives", results, quick)
     bars = ", ".join(f"{bar:g} at {rho:g}" for rho, bar in BARS.items())
-    out.caption = f"wrong: beyond {bars}; undecided: differences disagree"
+    out.caption = (
+        f"wrong: beyond {bars}; unclear: differences disagree; largest: error of the others"
+    )
     console.print(out)
     return all(not r["wrong"] and not r["not finite"] for r in results.values())
 
