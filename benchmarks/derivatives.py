@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -44,7 +45,7 @@ def run(quick: bool, console: Console) -> bool:
     """True when every column that differences can judge is within its bar, and all are finite."""
     count = QUICK_STATES if quick else FULL_STATES
     heads = ("scene", "rho", "states", "NaN", "columns", "wrong", "unclear", "largest")
-    out, results = Table(*heads), {}
+    out, results = Table(*heads, box=SIMPLE_HEAD, pad_edge=False), {}
     out.columns[0].no_wrap = True
     for name, make in ready.chosen(quick).items():
         scene, state = make()
