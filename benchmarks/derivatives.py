@@ -45,7 +45,7 @@ def run(quick: bool, console: Console) -> bool:
     """True when every column that differences can judge is within its bar, and all are finite."""
     count = QUICK_STATES if quick else FULL_STATES
     heads = ("scene", "rho", "states", "NaN", "columns", "wrong", "unclear", "largest")
-    out, results = Table(*heads, box=SIMPLE_HEAD, pad_edge=False), {}
+    out, results = Table(*heads, box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True), {}
     out.columns[0].no_wrap = True
     for name, make in ready.chosen(quick).items():
         scene, state = make()
@@ -169,7 +169,7 @@ def errors(found: np.ndarray, slopes: np.ndarray) -> Errors:
 
 def cells(result: dict[str, Any]) -> list[str]:
     """One row of the table."""
-    states = f"{result['states'] - result['not converged']} of {result['states']}"
+    states = f"{result['states'] - result['not converged']}/{result['states']}"
     return [
         states,
         harness.colored(str(result["not finite"]), not result["not finite"]),
