@@ -26,10 +26,8 @@ from silico_py.scene import Scene, State
 from silico_py.sensitivity import Where, matrices, pullback
 from silico_py.solver import (
     Variables,
-    attached,
     differentiated_as,
     implicit,
-    jvp_of_moving,
     linear,
     node_sensitivity,
     one_by_one,
@@ -104,11 +102,7 @@ def changed(place: Place, moving: Moving, change: Numbers) -> State:
 
 def with_derivatives(place: Place, found: tuple[Array, Array]) -> tuple[Array, Array]:
     """The matrices of `sensitivity` at a place, with derivatives by what they depend on."""
-
-    def again(_: Any, place: Place, change: Place) -> tuple[Array, Array]:
-        return jvp_of_moving(_implicit_matrices, (place,), (change,))[1]
-
-    return attached(jax.lax.stop_gradient(found), again, place)
+    return differentiated_as(_implicit_matrices, lambda _: jax.lax.stop_gradient(found))(place)
 
 
 def _implicit_matrices(place: Place) -> tuple[Array, Array]:

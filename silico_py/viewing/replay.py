@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from scipy.spatial.transform import Rotation
 
 from silico_py import rotation
-from silico_py.one_step import ContactInfo, Info
+from silico_py.one_step import ContactInfo, Info, arms, shift
 from silico_py.scene import ContactPair, Scene, State
 from silico_py.simulate import Trajectory
 from silico_py.solver.status import Status
@@ -266,13 +265,11 @@ def _start(scene: Scene, after: State) -> tuple[np.ndarray, np.ndarray]:
 
     A step moves centre of mass and orientation by the velocities at its end, so they lead back.
     """
-    arm = jnp.stack([body.center_of_mass for body in scene.bodies])
-    spin, h = after.angular_velocity, float(scene.timestep)
-    sweep = rotation.rotate(after.orientation, rotation.cross(spin, arm))
-    center = after.position + rotation.rotate(after.orientation, arm)
-    center -= h * (after.velocity + sweep)
-    orientation = rotation.multiply(after.orientation, rotation.cayley(-h * spin))
-    position = center - rotation.rotate(orientation, arm)
+    arm, h = arms(scene), float(scene.timestep)
+    center, velocity = shift(after, arm)
+    turn = rotation.cayley(-h * after.angular_velocity)
+    orientation = rotation.multiply(after.orientation, turn)
+    position = center - h * velocity - rotation.rotate(orientation, arm)
     return np.asarray(position, float), np.asarray(orientation, float)
 
 
