@@ -32,7 +32,7 @@ from silico_py.simulate import Trajectory as Trajectory
 from silico_py.simulate import no_guess as no_guess
 from silico_py.simulate import rollout as rollout
 from silico_py.simulate import step as step
-from silico_py.solver.status import Status as Status
+from silico_py.status import Status as Status
 from silico_py.viewing import save_html as save_html
 from silico_py.viewing import show as show
 from silico_py.viewing import view as view

@@ -20,9 +20,10 @@ from silico_py.friction import project
 from silico_py.integrator import Motion, next_pose
 from silico_py.options import SolverOptions
 from silico_py.scene import Scene, State, check_precision
-from silico_py.solver import Guess, Options, Problem, Solution, Status, Variables, compact, solve
+from silico_py.solver import Guess, Options, Problem, Solution, Variables, compact, solve
 from silico_py.solver.dense import safe_unit, taken
 from silico_py.solver.rows import each
+from silico_py.status import Status
 from silico_py.warm_start import Remembered, recall, remember
 
 
@@ -53,7 +54,7 @@ class Info(NamedTuple):
     Attributes:
         converged: whether both tolerances were met, all contacts were located, and none was left
             out that may push; False makes the state a best effort.
-        status: a `silico_py.solver.Status`.
+        status: a `Status`.
         iterations: Newton steps.
         residual: largest scaled residual row.
         complementarity: largest error of s o z = rho e.

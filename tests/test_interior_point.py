@@ -276,16 +276,6 @@ def test_batched_members_stop_on_their_own():
         np.testing.assert_allclose(together.variables.y[k], alone.variables.y, atol=RHO)
 
 
-def test_every_status_advises():
-    messages = [status.message for status in Status]
-    assert len(set(messages)) == len(Status)
-    assert "max_iterations" in Status.MAX_ITERATIONS.message
-    assert "relaxation" in Status.STALLED.message
-    assert "time step" in Status.STALLED.message
-    assert "finite" in Status.NOT_FINITE.message
-    assert Status(0) is Status.CONVERGED
-
-
 @pytest.mark.parametrize(
     ("scale", "usable", "relative"),
     [(1, True, 0.5), (1, False, 1), (np.nan, False, 1), (1e3, True, 1)],

@@ -13,7 +13,7 @@ from silico_py import rotation
 from silico_py.one_step import ContactInfo, Info, arms, shift
 from silico_py.scene import ContactPair, Scene, State
 from silico_py.simulate import Trajectory
-from silico_py.solver.status import Status
+from silico_py.status import Status
 from silico_py.viewing.meshes import Piece, Plane, body_pieces, fixtures
 
 # Okabe and Ito's palette, which colour-blind people can tell apart, a little softened.
