@@ -1,11 +1,11 @@
-"""How much of a step is taken: a leap if that pays, else a part that leads on.
+"""How much of a step is taken: all of it as a leap where that pays, else a fraction.
 
-A straight step ends where it meets the boundary of a cone, and close to a solution that can be
-soon: a face that is to carry load, or a direction of friction that is to turn by more than the
-square root of the product. The linearised conditions often hold much further than that. The whole
-step is then tried as a leap: with all of y, x and s - z where Newton's method wants them, and s
-and z themselves back on the central path. It is kept only if it pays much more than a straight
-step could, for it undoes what products have gained where it does not.
+A straight step ends at the boundary of a cone, and close to a solution that may be near: a row
+that is to become active, or a vector in a second-order cone that is to turn by more than the
+square root of its product. The linearised conditions often hold much further than that. The whole
+step is then tried as a leap: y, x and s - z go where Newton's method wants them, and s and z
+themselves back to the central path. A leap is kept only if it reduces the error by much more than
+a straight step could; otherwise it would undo what the products have gained.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ from silico_py.solver.steps import Step
 from silico_py.solver.vectors import Variables
 
 HALVINGS = 4
-LEAP = 0.2  # error that a leap has to leave at most, in errors before
-SHORT_STEP = 0.3  # shorter steps are a fold
-STALLED_STEP = 0.1
-DECAY = 0.5  # of the easing
+LEAP = 0.2  # largest error that a leap may leave, as a share of the one before
+SHORT_STEP = 0.3  # a shorter step is taken for a fold
+STALLED_STEP = 0.1  # a shorter one counts towards a stall
+DECAY = 0.5  # of the easing, each step
 LEAST_EASING = 0.05  # below it the problem itself is solved
 
 
 class Trial(NamedTuple):
     """Where a step may end."""
 
-    halvings: Int[Array, ""]  # of the straight step; one less than none for a leap
+    halvings: Int[Array, ""]  # of the straight step; -1 for a leap
     w: Variables
     measures: Measures
     fraction: Float[Array, ""]  # of the straight step
@@ -99,7 +99,7 @@ def accept(problem: Problem, it: Iterate, step: Step, options: Options) -> Trial
 
 
 def _pays(problem: Problem, it: Iterate, leap: Trial) -> Bool[Array, ""]:
-    """Whether a leap leads far, and to a place from which Newton's method gets on."""
+    """Whether a leap leads far, and to a point from which Newton's method can go on."""
     less = leap.measures.error < LEAP * it.measures.error
     balanced = leap.measures.residual <= jnp.sqrt(mean_product(problem, leap.w))
     return less & balanced & is_interior(problem, leap.w)
@@ -125,7 +125,7 @@ def _is_good(
 
 
 def _difficulty(it: Iterate, length: Array, options: Options) -> tuple[Array, Array]:
-    """What a step of this length makes of easing and short steps."""
+    """Easing, and the number of short steps in a row, after a step of this length."""
     walking = ~it.path.active
     short = jnp.where((length < STALLED_STEP) & walking, it.short_steps + 1, 0)
     # Past all folds easing would lead away from the solution.

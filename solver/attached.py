@@ -1,8 +1,8 @@
-"""Values with derivatives that are told, which stay.
+"""Values with a prescribed derivative, which outlives every transformation.
 
-jax forgets the rules of its `custom_jvp` where it differentiates a loop in reverse: a derivative of
-that derivative would be one of how the values were found, without a word. The rule of a primitive
-is kept.
+jax drops the rule of a `custom_jvp` where it differentiates a loop in reverse: a second derivative
+would then silently be taken through the search that found the value. The rule of a primitive is
+kept.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ from silico_py.solver.leaves import axes_first, of_all, replaced
 
 
 def attached(value: Any, rule: Callable, at: Any) -> Any:
-    """`value`, as a function of `at`.
+    """`value` as a function of `at`, with the derivative that `rule` prescribes.
 
     Args:
         value: a pytree of arrays; how it was found is not differentiated.
-        rule: `(value, at, change) -> change of the value`, linear in the change, which is like `at`
-            with a `SymbolicZero` for what stays; differentiated again by value and `at`. What it
-            says of numbers that are not floating-point is not looked at.
-        at: a pytree of arrays.
+        rule: `(value, at, change) -> change of the value`, linear in the change, a pytree like `at`
+            with a `SymbolicZero` for each array that does not change. Higher derivatives
+            differentiate it by value and `at`. What it returns for arrays that are not
+            floating-point is ignored.
+        at: what the value depends on, a pytree of arrays.
     """
     (own, whole), (given, whole_given) = jax.tree.flatten(value), jax.tree.flatten(at)
 
@@ -55,7 +56,7 @@ def _is_number(value: Array) -> bool:
     return jnp.issubdtype(jnp.result_type(value), jnp.floating)
 
 
-# The first `count` arguments; `rule` is told lists.
+# Returns its first `count` arguments; its `rule` takes and returns lists.
 _attached = Primitive("attached")
 _attached.multiple_results = True
 
@@ -105,7 +106,7 @@ def _batch(args: list, axes: list, *, count: int, rule: Callable) -> tuple[list[
 
 
 def _as_arrays(args: Sequence[Any]) -> list[Any]:
-    """Some may be plain numbers, which jax writes into its programs."""
+    """Some may be plain numbers, which jax treats as constants of its programs."""
     return [v if isinstance(v, (jax.Array, np.ndarray)) else jnp.asarray(v) for v in args]
 
 

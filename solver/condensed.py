@@ -1,8 +1,8 @@
 """The condensed matrix of a problem: rows of all nodes, then of the cells' local primals.
 
-Local primals leave first, cell by cell. What is left has the rows of the nodes alone and is as
-sparse as the graph of nodes and cells. Where that is less work than one dense factorisation, it
-is cut into the levels of the graph (see `levels`).
+Local primals are eliminated first, cell by cell. What is left has the rows of the nodes alone and
+is as sparse as the graph of nodes and cells. It is cut into the levels of the graph (see `levels`)
+where that is less work than one dense factorisation.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from silico_py.solver import dense, levels
 from silico_py.solver.dense import accumulate, matmul, outlined, taken
 from silico_py.solver.levels import Blocks, Links
 
-FEWEST_ROWS = 60  # of a matrix that is cut
-OVERHEAD = 6.0  # of many small factorisations: what they cost over their share of the rows
+FEWEST_ROWS = 60  # of a matrix that is cut into levels
+OVERHEAD = 6.0  # of many small factorisations: their time over that of their operations
 
 
 class Elimination(NamedTuple):
@@ -50,9 +50,10 @@ def factorize(
         links: of each group, the nodes that its cells touch.
         own: the nodes' own blocks.
         added: of each group, what its cells add to the rows of their nodes and local primals.
-            The block of the latter is eliminated in its order: its leading blocks have to be
-            regular. Those of a convex program are negative semidefinite, which is enough.
-        pivoted: whether that block is eliminated as it is, with pivoting, instead.
+            The block of the local primals is eliminated without exchanging rows, so its leading
+            blocks must be regular. Those of a convex program are negative semidefinite, which is
+            enough.
+        pivoted: whether that block is eliminated with pivoting instead, and not regularised.
     """
     n, ny, _ = own.shape
     known = _known(links, n)
@@ -80,7 +81,7 @@ def _pairs(touched: Array | np.ndarray, n: int) -> Any:
 
 
 def _places(pairs: list[Any], known: Int[np.ndarray, " pairs"], n: int) -> Any:
-    """Where each pair stands among the known ones; an array of numpy if none is traced."""
+    """Index of each pair among the known ones; a numpy array if none is traced."""
     table = np.zeros(n * n, np.int32)
     table[known] = np.arange(len(known))
     if all(isinstance(part, np.ndarray) for part in pairs):
@@ -97,10 +98,10 @@ def _eliminate(own: int, pivoted: bool, matrix: Float[Array, "v v"]) -> tuple[El
 
 
 def _regularized(matrix: Float[Array, "nx nx"]) -> Float[Array, "nx nx"]:
-    """A little more negative, in case there is no curvature: refinement takes that out again.
+    """Slightly more negative, in case there is no curvature; refinement corrects for it.
 
-    2e-12 in float64: faces that touch leave the relaxation as curvature, and at 1e-10 stacks of
-    twenty take more iterations with 1e-11 and above.
+    2e-12 in float64: where the constraints of a cell are degenerate its curvature falls to the
+    relaxation, and at 1e-10 chains of twenty nodes take more iterations with 1e-11 and above.
     """
     least = float(jnp.finfo(matrix.dtype).eps) ** 0.75
     return matrix - least * jnp.eye(len(matrix), dtype=matrix.dtype)
@@ -136,9 +137,9 @@ def solve_transposed(
     own: Float[Array, "nodes ny columns"],
     local: Sequence[Array],
 ) -> tuple[Array, list[Array]]:
-    """A^-T times the same, for a factor `transposed` before.
+    """A^-T times the same, for a factor that went through `transposed`.
 
-    It takes the steps of `solve` in reverse order, or rounding tells them apart.
+    It takes the steps of `solve` in reverse order, so that both are rounded alike.
     """
     for (touched, _), cell, rows in zip(links, factor.cells, local, strict=True):
         own = own - on_nodes(matmul(cell.share, rows), touched, own)
@@ -166,7 +167,7 @@ def on_nodes(
 def _by_levels(
     links: Sequence[Links], solve: Callable[[Array], Array], own: Float[Array, "nodes ny columns"]
 ) -> Float[Array, "nodes ny columns"]:
-    """`solve` of the rows of the nodes, which takes and gives them level by level."""
+    """`solve`, which takes and returns rows level by level, for the rows of the nodes."""
     n, ny, columns = own.shape
     flat, rows = own.reshape(-1, columns), rows_by_level(links, n, ny)
     if len(rows) == 1:
@@ -176,7 +177,7 @@ def _by_levels(
 
 
 def rows_by_level(links: Sequence[Links], n: int, ny: int) -> Int[np.ndarray, "levels size"]:
-    """The rows of each level, filled up with one that does not exist."""
+    """The rows of each level, padded with the index of a row that does not exist."""
     level = np.repeat(levels.levels(n, [link.graph for link in links]), ny)
     total, counts = len(level), np.bincount(level)
     work = OVERHEAD * len(counts) * counts.max() ** 3
@@ -208,8 +209,8 @@ def _by_level(
 
 
 def _entries(known: Int[np.ndarray, " pairs"], n: int, ny: int) -> Int[np.ndarray, "rows rows"]:
-    """Where each entry of the matrix stands among 0, 1 and the blocks of the known pairs. One
-    row more than there are is zero."""
+    """Index of each entry of the matrix into 0, 1 and the blocks of the known pairs; zero in an
+    additional last row and column."""
     table = np.zeros((n * ny + 1, n * ny + 1), np.int32)
     at = np.arange(ny)
     rows, columns = (ny * k[:, None] + at for k in (known // n, known % n))

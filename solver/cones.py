@@ -39,7 +39,11 @@ class ProductCone:
 
     @classmethod
     def second_order(cls, dim: int) -> ProductCone:
-        """The second-order cone of full dimension `dim` (scalar part included)."""
+        """The second-order cone of full dimension `dim` (scalar part included).
+
+        Raises:
+            ValueError: for a dimension below 2.
+        """
         if dim < 2:
             raise ValueError(f"dim: a second-order cone needs dimension >= 2, got {dim}")
         return cls(((SECOND_ORDER, dim),))
@@ -115,7 +119,7 @@ class ProductCone:
         return jnp.min(self.step_lengths(x, dx), axis=-1)
 
     def step_lengths(self, x: Vector, dx: Vector) -> Vector:
-        """The same of each entry of an orthant, and of each second-order cone."""
+        """`step_length` of each entry of an orthant and of each second-order cone."""
         return self._blockwise(_orthant_steps, _soc_step, x, dx)
 
     def central_pair(self, difference: Vector, product: Vector) -> tuple[Vector, Vector]:
@@ -144,6 +148,8 @@ class ProductCone:
 
         On a second-order cone, H = (2 v v^T - J) sqrt(det dual / det slack), J = diag(1, -1, ...),
         v = (J s + z) / |.|_J of the slack s and dual z scaled to determinant 1.
+
+        Source: Nesterov and Todd, Self-scaled barriers and interior-point methods, 1997.
         """
         parts = []
         for kind, part in self.slices():
@@ -180,7 +186,11 @@ class Scaling:
         return self._product(1, matrix)
 
     def split_at(self, row: int) -> tuple[Scaling, Scaling]:
-        """The scalings of the rows before this one, and of those from it on."""
+        """The scalings of the rows before this one, and of those from it on.
+
+        Raises:
+            ValueError: for a row inside a second-order cone.
+        """
         before: list[tuple[str, tuple[Array, Array]]] = []
         after: list[tuple[str, tuple[Array, Array]]] = []
         for (kind, part), (first, second) in zip(self.cone.slices(), self.maps, strict=True):

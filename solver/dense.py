@@ -31,12 +31,12 @@ from silico_py.solver.rows import MANY, are_many, each
 
 LARGEST_SYSTEM = 20  # rows of a system that is factorised here; larger programs compile slowly
 LARGEST_SUBSTITUTION = 128  # rows of a factor that is substituted here
-MATERIALIZED = 4000  # products of a sum that is one loop nest
-ONE_LOOP = 1000  # the same inside a kernel, where several terms at a time take less than that
-UNROLLED = 4  # terms of a product that is written term by term
+MATERIALIZED = 4000  # products of entries up to which a matrix product is one sum over them
+ONE_LOOP = 1000  # the same inside a kernel, where adding a few terms at a time is faster beyond
+UNROLLED = 4  # terms of a sum that is written term by term
 SCATTERED = 2000  # entries of a sum by target from which on a scatter takes less time
 WRITTEN_OUT = (
-    12  # rows of a matrix whose elimination is no loop where batches are evaluated at once
+    12  # rows of a matrix whose elimination is unrolled where batches are evaluated at once
 )
 FEW_COLUMNS = 2  # of a product that is taken column by column
 NARROW = 4  # terms or columns of a product that costs less than a call to a library
@@ -47,9 +47,9 @@ def outlined(
 ) -> Callable:
     """`function` with `static` as its first arguments, mapped over `axes` of the others if given.
 
-    It is traced once for all calls with arguments of the same kind, and kept apart inside a
-    kernel: one long function takes long to compile. Outside of one it is `compact` if it is to be
-    `whole`.
+    It is traced once for all calls with arguments of the same shapes and dtypes. Inside a kernel it
+    stays a function of its own, for one long function takes long to compile; outside of one it is
+    `compact` if it is to be `whole`.
     """
 
     def call(*args: Any) -> Any:
@@ -65,8 +65,8 @@ def outlined(
 def _traced_once(
     function: Callable, static: tuple, axes: Any, for_kernel: bool, one: bool, many: bool
 ) -> Callable:
-    """A jit of its own, as tracing depends on whether it is `for_kernel`, or `one` kernel, and for
-    `many` rows."""
+    """A `jax.jit` for each way of tracing: `for_kernel`, as `one` kernel of its own, for `many`
+    rows."""
     mapped = partial(function, *static)
     mapped = mapped if axes is None else each(mapped, axes)
 
@@ -107,8 +107,8 @@ def matmul(a: Float[Array, "*batch m k"], b: Float[Array, "*batch k n"]) -> Arra
 
 
 def _by_column(a: Array, b: Array) -> Array:
-    """XLA's products of many matrices take less time by vector than by a few columns (of 48 of 29 x
-    23 7 instead of 16 us for two), and far less than its sums of products (126 us)."""
+    """XLA multiplies many matrices faster by one vector after another than by a few columns at
+    once: 48 of 29 x 23 by two columns in 7 instead of 16 us (in 126 us as a sum of products)."""
     columns = (jnp.matvec(a, entry(b, k, -1)) for k in range(b.shape[-1]))
     return jnp.stack(list(columns), axis=-1)
 
@@ -199,7 +199,7 @@ def _pivoted(k: Array, a: Float[Array, "n n"]) -> Int[Array, " n"]:
 
 @custom_vmap
 def _permutation(pivots: Int[Array, " n"]) -> Int[Array, " n"]:
-    """Of rows exchanged one after another, in one kernel: XLA would start several a row."""
+    """The permutation that exchanges of rows amount to, in one kernel: XLA starts several a row."""
 
     def ordered(pivots: Array) -> Array:
         rows = jnp.arange(len(pivots), dtype=pivots.dtype)
@@ -284,8 +284,8 @@ def inverse(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
 def pivoted_inverse(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """By Gauss-Jordan elimination with partial pivoting.
 
-    Batches inside a loop never return from the library that jax calls for them, if the machine
-    has two cores (jax 0.9).
+    The library that jax would call never returns for a batch inside a loop on a machine with two
+    cores (jax 0.9).
     """
     if not matrix.size:
         return matrix
@@ -343,7 +343,7 @@ def taken(v: Float[Array, "size *shape"], rows: Int[np.ndarray | Array, "*rows"]
 
 
 def entry(v: Array, k: Array | int, axis: int = 0, keepdims: bool = False) -> Array:
-    """The k-th part along an axis, for k that counts a loop: it is in bounds, and not negative."""
+    """The k-th part along an axis, for a loop counter k: it is in bounds, and not negative."""
     if isinstance(k, int):
         return jax.lax.index_in_dim(v, k, axis, keepdims)
     return jax.lax.dynamic_index_in_dim(v, k, axis, keepdims, allow_negative_indices=False)

@@ -6,8 +6,8 @@ which the compiler can do for functions made of small loops alone. (It does so b
 loops below 1 kB; the marks are what it uses inside.)
 
 Such a kernel runs many times faster and takes a little longer to compile. What is too large for
-one has parts that are not. Where compiling is what matters, the environment variable
-SILICO_PY_ONE_KERNEL=0 does without.
+one has parts that are not. Where compile time matters more, the environment variable
+SILICO_PY_ONE_KERNEL=0 switches kernels off.
 """
 
 from __future__ import annotations
@@ -82,8 +82,7 @@ def loops_only() -> AbstractContextManager[None]:
 
 
 def undivided() -> AbstractContextManager[None]:
-    """Trace what is inside without kernels of its parts: for what is differentiated there, which
-    kernels cannot be."""
+    """Trace what is inside without kernels of its parts, which cannot be differentiated."""
     return switched(_in_parts, on=False)
 
 
@@ -106,9 +105,8 @@ def is_available() -> bool:
 def materialized(arrays: Any) -> Any:
     """The same arrays, in memory where batches are evaluated at once.
 
-    A kernel of a GPU has a thread for each entry of its result. What makes a long vector of parts
-    becomes one kernel with what makes the parts, and each of its threads then takes the time of
-    all of them.
+    A kernel of a GPU has a thread for each entry of its result. XLA fuses a concatenation with what
+    computes its parts, and each thread then takes the time of all of them.
     """
     return jax.lax.optimization_barrier(arrays) if abreast() else arrays
 
@@ -128,11 +126,10 @@ def fused(function: Callable, at_once: Callable | None = None) -> Callable:
 
 
 def compact(function: Callable) -> Callable:
-    """`function`, a part of what is too large for one kernel.
+    """`function`, as a kernel of its own within a program that is too large for one.
 
-    It becomes one where `one_by_one` evaluates what it is part of, which is never differentiated
-    unless that is `undivided`.
-    What is no jax array among its arguments and results is handed on as it is.
+    It becomes one where `one_by_one` evaluates that program, which must not be differentiated
+    there unless it is `undivided`. Arguments and results that are no jax arrays are passed on.
     """
 
     def call(*args: Any) -> Any:
@@ -200,7 +197,7 @@ def _one_kernel(function: Callable, *args: Any) -> Any:
     if len(equations) > LARGEST_PROGRAM or not all(map(_is_small_loop, equations)):
         return function(*args)
     read = sorted(_read(jaxpr.jaxpr))
-    # What the compiler knows of an argument it writes into the kernel, which then reads it no more.
+    # An argument whose value the compiler knows becomes a constant, which the kernel does not read.
     opaque = jax.lax.optimization_barrier([leaves[k] for k in read])
     kernel = partial(_guarded, jaxpr, read)
     results, _ = jax.lax.optimization_barrier(_marked(kernel, _name(function), *opaque))
@@ -210,7 +207,7 @@ def _one_kernel(function: Callable, *args: Any) -> Any:
 
 
 def _taken_apart(tree: Any) -> tuple[list[Array], Callable[[Sequence[Array]], Any]]:
-    """The arrays in a pytree, and what makes it of such arrays."""
+    """The arrays in a pytree, and a function that rebuilds it from such arrays."""
     leaves, structure = jax.tree.flatten(tree)
     flags = [isinstance(leaf, jax.Array) for leaf in leaves]
 
@@ -221,7 +218,7 @@ def _taken_apart(tree: Any) -> tuple[list[Array], Callable[[Sequence[Array]], An
 
 
 def _read(jaxpr: Jaxpr) -> set[int]:
-    """Which arguments are, here or in calls."""
+    """Indices of the arguments that are read, here or in calls."""
     values = chain(jaxpr.outvars, *map(_read_by, jaxpr.eqns))
     names = {value for value in values if isinstance(value, Var)}
     return {k for k, v in enumerate(jaxpr.invars) if v in names}
@@ -236,8 +233,8 @@ def _read_by(equation: JaxprEqn) -> list[Any]:
 def _guarded(jaxpr: ClosedJaxpr, read: list[int], *leaves: Array) -> tuple[list[Array], Array]:
     """The results that are not empty, and something that reads all arguments.
 
-    The compiler aborts over an empty result, and over an argument that nothing reads; what seems
-    to read one may read no entry of it.
+    The compiler aborts over an empty result, and over an argument that nothing reads; an operation
+    that takes an argument may still read no entry of it.
     """
     given = dict(zip(read, leaves, strict=True))
     kinds = [v.aval for v in jaxpr.jaxpr.invars]

@@ -87,7 +87,7 @@ def node_sensitivity(
 def separate_rows(
     problem: Problem, w: Variables
 ) -> tuple[Float[Array, "nodes ny"], list[Float[Array, "cells rows"]]]:
-    """The rows that `node_sensitivity` tells apart, without slacks and products."""
+    """The rows that `node_sensitivity` weights, cell by cell; the slack rows without `- s`."""
     parts = [g.residual(w.y, cell) for g, cell in zip(problem.groups, w.cells, strict=True)]
     cells = [
         jnp.concatenate([part.nodes.reshape(len(part.local), -1), part.local, part.slack], axis=1)

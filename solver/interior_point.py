@@ -39,7 +39,7 @@ from silico_py.solver.problem import Problem, choose
 from silico_py.solver.steps import BOUNDARY, next_step
 from silico_py.solver.vectors import Variables
 
-LONGER = 3  # halves of its steps that an attempt may take close to a solution
+LONGER = 3  # halves of `longest` that an attempt may take close to a solution, elsewhere 2
 LEAST_REACH = 1e-8  # of a step along a path
 
 
@@ -84,7 +84,7 @@ def _path(problem: Problem, w: Variables, m: Measures, how: Attempt, options: Op
 def walk(
     problem: Problem, it: Iterate, how: Attempt, options: Options, most: Array | None = None
 ) -> Iterate:
-    """Newton steps until all is done or there is no hope, or `most` of them."""
+    """Newton steps until the problem is solved or the attempt is hopeless, or `most` of them."""
     before = it.iterations
 
     def unfinished(it: Iterate) -> Bool[Array, ""]:
@@ -98,7 +98,7 @@ def walk(
 
 
 def is_walking(problem: Problem, it: Iterate, how: Attempt, options: Options) -> Bool[Array, ""]:
-    """Whether an attempt goes on; the only one at a monotone problem never gives up."""
+    """Whether an attempt goes on; at a monotone problem there is only one, which never gives up."""
     close = is_past_folds(it) & ~how.timid
     halves = jnp.where(close, LONGER, 2)
     hopeless = it.stalled | (2 * (it.iterations - it.begun) >= halves * how.longest)
@@ -117,12 +117,12 @@ def _needs_a_step(it: Iterate, how: Attempt, options: Options) -> Bool[Array, ""
 
 
 def _polished(old: Iterate, new: Iterate, how: Attempt, options: Options) -> Iterate:
-    """After convergence: keep a step only if it lowers the error, and count none but the one that a
-    guess has to take."""
+    """After convergence a step is kept only if it lowers the error, and is not counted, unless it
+    is the one that a guess has to take."""
     done = is_done(old, options)
     error, lower = old.measures.error, new.measures.error
     enough = (lower >= error) | is_polished(new.measures, options, POLISH_TO)
-    # Where an attempt may end; nothing else is read of one that has converged.
+    # Nothing else is read of an attempt that has converged.
     w, measures, short_steps, easing = choose(
         done & ~(lower < error),
         (old.w, old.measures, old.short_steps, old.easing),
@@ -161,7 +161,7 @@ def _advance(problem: Problem, it: Iterate, options: Options) -> Iterate:
 
 
 def _followed(path: Path, step: paths.Step, fraction: Array) -> Path:
-    """The path after a step, left where it has ended or Newton's method gets on."""
+    """The path after a step; it is left at its end, or where Newton's method can take over."""
     path = paths.shortened(path, step, fraction)
     straight = (step.slope < 0) & (BOUNDARY * step.straight >= paths.STRAIGHT)
     return path._replace(active=(path.t > 0) & ~(straight & path.turned))

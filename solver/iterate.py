@@ -19,18 +19,18 @@ from silico_py.solver.problem import (
 )
 from silico_py.solver.vectors import Conditions, Variables
 
-PATIENCE = 3  # short steps in a row that are a stall
+PATIENCE = 3  # short steps in a row that make a stall
 CENTRAL = 0.3  # error below which iterates are kept near the central path
 # Error below which a short step is not taken for a fold: with one node, two, or more, each of which
 # shortens the steps.
 NO_FOLD = 1e-4, 1e-2, 1e-1
 EXACT = 1e-2  # error, in tolerances, that leaves nothing to do without polishing
 POLISHED = 1e-8  # error, in relaxations, that polishing is content with
-# Errors that are rounding, in units of it: of rows of nodes, and of rows of cells. What the nodes
-# are measured against may itself be a difference of rounded numbers.
+# Errors taken for rounding, in machine epsilons: of the rows of nodes, and of those of cells. The
+# scale of the former may itself be a difference of rounded numbers.
 ROUNDING = 5e3, 1e4
-NEGLIGIBLE = 1e-4  # error, in relaxations, up to which it may be
-POLISH_TO = 0.03  # share of it that polishing aims at, so that the next guess is exact
+NEGLIGIBLE = 1e-4  # largest error, in relaxations, that may be taken for rounding
+POLISH_TO = 0.03  # share of the rounding that polishing aims at, so that the next guess is exact
 
 
 class Options(NamedTuple):
@@ -44,7 +44,7 @@ class Options(NamedTuple):
             squares the error: two or three take it to rounding.
         accept: whether a guess that meets both tolerances is a solution as it is. If not, and
             without polishing, one step is taken from it unless it is exact (see `is_exact`):
-            what changes by less than the tolerance would else stand still for ever.
+            a solution that changes by less than the tolerance would else never be followed.
     """
 
     relaxation: Float[Array, ""]
@@ -110,7 +110,7 @@ class Iterate(NamedTuple):
 
 @in_one
 def measure(problem: Problem, w: Variables, easing: Float[Array, ""], options: Options) -> Measures:
-    """Of a point, where the problem is eased."""
+    """Measures of a point, for the problem at this easing."""
     problem = problem.eased(easing).prepared(w.y)
     found = conditions(problem, w)
     off = product_norm(remainder(problem, found, options.relaxation))
@@ -118,7 +118,7 @@ def measure(problem: Problem, w: Variables, easing: Float[Array, ""], options: O
 
 
 def is_polished(m: Measures, options: Options, share: float = 1.0) -> Bool[Array, ""]:
-    """Whether what is left is next to nothing of the relaxation, or a share of the rounding."""
+    """Whether errors are negligible against the relaxation, or below a share of the rounding."""
     least, most = (part * options.relaxation for part in (POLISHED, NEGLIGIBLE))
     eps = jnp.finfo(least.dtype).eps
     limits = [jnp.maximum(least, jnp.minimum(share * r * eps, most)) for r in ROUNDING]
@@ -126,7 +126,7 @@ def is_polished(m: Measures, options: Options, share: float = 1.0) -> Bool[Array
 
 
 def is_solved(it: Iterate, options: Options) -> Bool[Array, ""]:
-    """Whether the problem is, at the present easing."""
+    """Whether the problem is solved at the present easing."""
     return it.measures.error <= options.tolerance
 
 

@@ -1,12 +1,13 @@
-"""The Newton system: slacks and duals leave cone by cone, what is left is factorised.
+"""The Newton system: slacks and duals are eliminated cone by cone, the rest is factorised.
 
 Eliminating the dual of a row pivots on s / z, which vanishes for active rows: at tight
 relaxations the condensed system then loses every digit (measured: direction errors of 5 %
 at 1e-10) although the full system is well conditioned. Pivoting on s / z + delta bounds the
-rounding by eps / delta. Refinement against the exact system takes the delta out again, which
-slacks below delta need; where active rows are nearly dependent it takes more than plain iteration
-(see `krylov`). Local primals leave next (see `condensed`): that pivots on the curvature of the
-collision program, which falls to rho where faces touch, so delta has to keep the rounding below.
+rounding by eps / delta. Refinement against the exact system corrects for delta, as slacks below
+delta require; where active rows are nearly dependent plain iteration is not enough (see `krylov`).
+Local primals are eliminated next (see `condensed`). That pivots on the curvature of each cell's own
+program, which falls to rho where its constraints are degenerate: delta has to be large enough to
+keep the rounding below that.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from silico_py.solver.vectors import CellVariables, Conditions, Variables
 
 MANY_CELLS = 60  # so many that refinement may not be enough
 SMALL_PRODUCT = 5e-7  # on the central path; see `_regularization`
-REFINEMENTS = 3  # of what is solved with pivoting
+REFINEMENTS = 3  # of a direction found with pivoting
 PROXIMAL = 3.0  # growth of the node Jacobian at full easing: shorter moves of the nodes
 
 
@@ -88,7 +89,7 @@ def factorize(
         problem: the problem.
         w: any interior point.
         easing: see `CellGroup`.
-        product: all of them where `w` is known to be on the central path.
+        product: the common value of all, where `w` is known to be on the central path.
     """
     delta = _regularization(w.y.dtype, product)
     node_jacobian, cells, reduced = _blocks(problem, w, easing, delta)
@@ -99,8 +100,8 @@ def factorize(
 def _blocks(
     problem: Problem, w: Variables, easing: Float[Array, ""], delta: Float[Array, ""]
 ) -> tuple[Array, tuple[CondensedCell, ...], list[Array]]:
-    """The derivatives of the nodes' own rows, and the cells without slacks and duals: what they are
-    made of, and their matrices."""
+    """The derivatives of the nodes' own rows, the cells without slacks and duals, and the matrices
+    that these contribute."""
     problem = problem.eased(easing)
     node_jacobian = each(jax.jacfwd(problem.node_residual))(w.y, problem.node_data)
     cells = []
@@ -118,7 +119,7 @@ def directions(
 
     `accuracy` is relative to the largest entry of the target.
     """
-    # What many cells may need calls a library: to trace that for a kernel would be in vain.
+    # What many cells may need calls a library, which no kernel can.
     crowded = sum(len(group.nodes) for group in problem.groups) >= MANY_CELLS
     run = partial(_directions, improves=True) if crowded else in_one(_directions)
     return run(problem, factor, accuracy, *targets)
@@ -143,7 +144,7 @@ def _directions(
 
 
 def _unless(done: Bool[Array, ""], change: Callable, value: SystemVector) -> SystemVector:
-    """A loop, not a condition: a batch where all are done skips it."""
+    """`change` of the value, unless done: as a loop, which a batch skips where all are done."""
 
     def body(s: tuple) -> tuple:
         return change(s[0]), jnp.ones((), bool)
@@ -396,9 +397,9 @@ def _regularization(dtype: jnp.dtype, product: Float[Array, ""] | None = None) -
     relaxation fail. 1e-6 and 1e-5 work as well.
 
     On the central path the rounding may be as large as `product`: unless that is small, a smaller
-    delta will do, and refinement takes fewer passes. Where it is small a larger one does, 5e-5 in
-    float64: faces on faces leave so little curvature that rounding misleads refinement otherwise.
-    At 1e-10 some derivatives have no correct digit with 2e-5, and lose three with 1e-4.
+    delta will do, and refinement takes fewer passes. Where it is small a larger one is needed, 5e-5
+    in float64: degenerate constraints leave so little curvature that rounding would mislead
+    refinement. At 1e-10 some derivatives have no correct digit with 2e-5, and lose three with 1e-4.
     """
     eps = float(jnp.finfo(dtype).eps)
     usual = jnp.asarray(eps ** (1 / 3), dtype)

@@ -22,7 +22,7 @@ from jaxtyping import Array
 from silico_py.solver.leaves import replaced
 
 IN_FLIGHT = 2**24  # numbers in the states of all members in lanes, enough to keep a GPU busy
-FEWER = 8  # times less lanes are left when no more are needed
+FEWER = 8  # times fewer lanes go on when no more are needed
 
 
 class Rounds(NamedTuple):
@@ -53,7 +53,7 @@ def in_lanes(rounds: Rounds) -> Callable[[int, Any, tuple], Any]:
 
 
 def rows_of(batch: Any) -> tuple[Array, Callable[[Array], Any]]:
-    """A batch of pytrees as one vector a member, and what makes a pytree of such a vector.
+    """A batch of pytrees as one vector a member, and a function from such a vector to a pytree.
 
     To slice or gather leaf by leaf would cost as much as many steps.
     """
@@ -65,14 +65,14 @@ def rows_of(batch: Any) -> tuple[Array, Callable[[Array], Any]]:
 def members_of(
     leaves: Sequence[Array], flags: Sequence[bool]
 ) -> tuple[Array, Callable[[Array], list[Array]]]:
-    """Of the leaves with a flag one vector a member, and what makes all leaves of such a vector."""
+    """The flagged leaves as one vector a member, and a function from such a vector to all."""
     rows, whole = rows_of([v for v, flag in zip(leaves, flags, strict=True) if flag])
 
     return rows, lambda row: replaced(leaves, flags, whole(row))
 
 
 class _Batch(NamedTuple):
-    """What the leaves of all arguments make, which of them are batched, and the members."""
+    """Structure of all arguments, which of their leaves are batched, and the number of members."""
 
     structure: Any
     flags: tuple[bool, ...]
@@ -99,7 +99,7 @@ def _evaluated(rounds: Rounds, batch: _Batch) -> Callable:
 
 
 def _merged(v: Array, shape: tuple[int, int], in_outer: bool, in_inner: bool) -> Array:
-    """Both batch axes as one, for what has any of them."""
+    """Both batch axes as one, for an array that has either of them."""
     if not (in_outer or in_inner):
         return v
     own = v.shape[in_outer + in_inner :]
@@ -142,7 +142,7 @@ def _more_than(lanes: int, carry: tuple[Array, Array]) -> Array:
 
 
 def _over_members(batch: _Batch, leaves: tuple) -> tuple[Callable, Array]:
-    """What maps a function of `(*more, *args)` over members, and their own arguments as rows."""
+    """A map of functions of `(*more, *args)` over members, and the members' arguments as rows."""
     rows, leaves_of = members_of(leaves, batch.flags)
 
     def each(function: Callable, rows: Array, *more: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Lists of leaves, some of which have a flag or are batched."""
+"""Lists of leaves of which some are flagged or batched."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from jaxtyping import Array
 
 
 def replaced(leaves: Sequence[Any], flags: Sequence[bool], own: Iterable[Any]) -> list[Any]:
-    """The leaves, those with a flag replaced by one of `own` after another."""
+    """The leaves, the flagged ones replaced by those of `own` in turn."""
     rest = iter(own)
     return [next(rest) if flag else v for v, flag in zip(leaves, flags, strict=True)]
 
 
 def axes_first(args: Sequence[Array], axes: Sequence[int | None]) -> tuple[int, list[Array]]:
-    """Size of a batch, and its arguments with the axes of the batch, where they have one, first."""
+    """Size of a batch, and its arguments with their batch axis, if they have one, in front."""
     size = next(v.shape[k] for v, k in zip(args, axes, strict=True) if k is not None)
     return size, [
         v if k is None else jnp.moveaxis(v, k, 0) for v, k in zip(args, axes, strict=True)
@@ -24,7 +24,7 @@ def axes_first(args: Sequence[Array], axes: Sequence[int | None]) -> tuple[int, 
 
 
 def of_all(size: int, flags: Iterable[bool], values: Sequence[Array]) -> list[Array]:
-    """Values with a leading axis of so many members: one without a flag is the same for all."""
+    """Values with a leading axis of this size; one without a flag is repeated for all members."""
     return [
         v if flag else jnp.broadcast_to(v, (size, *v.shape))
         for v, flag in zip(values, flags, strict=True)

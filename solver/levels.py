@@ -36,7 +36,7 @@ class Blocks(NamedTuple):
 
 
 class Factor(NamedTuple):
-    """Block LU: the pivots, and each level's share in the one before, solved for."""
+    """Block LU: the pivots, the blocks below them, and pivot^-1 times the blocks beside them."""
 
     pivots: dense.Factor  # one for each level
     lower: Float[Array, "joints size size"]

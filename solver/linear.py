@@ -1,7 +1,8 @@
 """Linear functions with a transpose of their own.
 
-What is evaluated by kernels of the CPU, or loops until it is accurate, jax cannot transpose. Of its
-functions that take a transpose none may be batched and differentiated by what else it depends on.
+jax cannot transpose what runs as one kernel on the CPU, or loops until it is accurate. None of its
+own functions that accept a transpose can be both batched and differentiated by what else the linear
+function depends on.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ def linear(forward: Callable, backward: Callable, fixed: Any, v: Any, like: Any)
     Args:
         forward: `(fixed, v) -> result`.
         backward: `(fixed, weights) -> sums`, its transpose: weights like the result, sums like v.
-        fixed: what both depend on. By it they are differentiated as they are.
-        v: the argument, of floating-point numbers.
-        like: a pytree of arrays like the result's.
+        fixed: what both depend on; derivatives by it are those of the functions as written.
+        v: the argument, a pytree of floating-point arrays.
+        like: a pytree of arrays with the shapes and dtypes of the result.
     """
     parts = [jax.tree.flatten(tree) for tree in (fixed, v, like)]
     (at, whole), (given, whole_v), (example, whole_result) = parts
@@ -102,7 +103,7 @@ def _transpose(
 
 
 def _batch(args: list, axes: list, *, fixed: int, **how: Any) -> tuple[list[Array], list[int]]:
-    """Of a batch of arguments; what is fixed may be the same for all."""
+    """For a batch of arguments; what is fixed may be common to all members."""
     size, first = axes_first(args, axes)
     flags = [k is not None for k in axes]
     first[fixed:] = of_all(size, flags[fixed:], first[fixed:])

@@ -1,4 +1,4 @@
-"""Loops whose batches go on in step."""
+"""Loops whose batches advance in lockstep."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def in_step(
 ) -> Any:
     """The state after passes k = 0, 1, ... of `advance(k, state)` while `unfinished(k, state)`.
 
-    The members of a batch share k, and `advance` has to leave one that has ended as it is.
-    `jax.vmap` would choose between old and new for every number of the state in every pass: where
-    most of it is a history, that costs more than the passes.
+    The members of a batch share k, and `advance` must leave one that has ended unchanged.
+    `jax.vmap` would select between the old and the new state, number by number, in every pass;
+    where most of the state is a history, that costs more than the passes.
     """
     leaves, structure = jax.tree.flatten(start)
 
@@ -32,7 +32,7 @@ def in_step(
 
     if not abreast():
         return structure.unflatten(_passes(flat(unfinished), flat(advance), leaves))
-    # What the functions have from outside becomes an argument, which may be a batch.
+    # What the functions close over becomes an argument, which may be batched.
     functions = [jax.make_jaxpr(flat(f))(np.int32(0), *leaves) for f in (unfinished, advance)]
 
     def loop(consts: list, leaves: list[Array]) -> list[Array]:

@@ -36,7 +36,7 @@ from silico_py.solver.problem import (
 )
 from silico_py.solver.vectors import Conditions, Variables
 
-LEAST_PRODUCT = 0.005  # of the anchor, in its mean product or its residual
+LEAST_PRODUCT = 0.005  # of the anchor, as a share of its mean product or its residual
 BOUNDARY = 0.9  # fraction of the way to the boundary of the cones
 NEIGHBOURHOOD = 0.9  # largest distance of a row from the path, in the size of t A
 NARROWEST = 0.3  # the neighbourhood of the rows does not shrink below this t
@@ -44,12 +44,12 @@ NARROWEST = 0.3  # the neighbourhood of the rows does not shrink below this t
 # lands with products of its own, so it may lead out of the cones. The smaller the products are, the
 # less a second-order cone lets s and z turn inside.
 NARROWEST_CLOSELY, BEYOND = 1e-3, 2.7
-CLOSER = 0.7  # a step may end further off that reduces the distance to this fraction
+CLOSER = 0.7  # a step may end further off if it reduces the distance to this fraction
 FIRST_REACH = 3.0  # length of the first step, at most
 GROWTH = 3.0  # of the next step after one that was not shortened
-CAUTION = 1.5  # the same after one that was
+CAUTION = 1.5  # the same after one that was shortened
 STRAIGHT = 0.5  # fraction of the full Newton step to t = 0 at which Newton's method takes over
-ARRIVED = 1e-9
+ARRIVED = 1e-9  # t below which the path has ended
 ASTRAY = 2.0  # t beyond which a path seldom comes back
 
 

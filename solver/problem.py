@@ -32,8 +32,8 @@ from silico_py.solver.levels import Links
 from silico_py.solver.rows import each
 from silico_py.solver.vectors import CellConditions, CellVariables, Conditions, Variables
 
-MANY_NODES = 3  # so many that something is always in the way
-CROWD = 6  # so many that, where some are disturbed, most are not
+MANY_NODES = 3  # from so many on some cone shortens nearly every step
+CROWD = 6  # from so many on most nodes stay as they are where some are disturbed
 
 Function = TypeVar("Function", bound=Callable)
 
@@ -92,7 +92,7 @@ class CellGroup:
         memo: of the point at hand, if it is known.
         fusible: whether these functions are short and depend on their arguments alone, so that
             they may be put into a kernel with the rest of the search.
-        graph: where `nodes` are not known in advance, every row that they may have.
+        graph: where `nodes` are not known in advance, every row that may be among them.
     """
 
     cone: ProductCone
@@ -157,7 +157,7 @@ class Problem:
         node_data: parameters of `node_residual`, batched over the nodes.
         groups: the cells.
         node_scale: `(nodes, ny)`; node rows are divided by it where residuals are measured.
-        monotone: whether it is one (convex programs are): its central path then has no folds.
+        monotone: whether it is monotone (convex programs are): its central path has no folds then.
         homotopies: each `(data, share) -> data`, with `data` as the property, parameters of a
             family of problems that leads from an easy one (share near 0) to this one (share 1).
         first_share: of the homotopies to begin with where there is no guess; less than 1 where the
@@ -174,7 +174,7 @@ class Problem:
 
     @property
     def has_many_nodes(self) -> bool:
-        """Whether steps are short and folds come one after another for their number alone."""
+        """Whether there are so many that steps are short and folds follow one another."""
         return len(self.node_scale) >= MANY_NODES
 
     @property
@@ -194,7 +194,7 @@ class Problem:
 
     @property
     def has_memos(self) -> bool:
-        """Whether its functions share something at a point of the nodes."""
+        """Whether any of its functions share a memo."""
         return any(group.prepare is not None for group in self.groups)
 
     @property
@@ -224,7 +224,7 @@ class Problem:
 
     @property
     def memos(self) -> tuple:
-        """Of the groups."""
+        """The memo of each group."""
         return tuple(group.memo for group in self.groups)
 
     def with_memos(self, memos: tuple) -> Problem:
@@ -256,7 +256,7 @@ def in_one(function: Function) -> Function:
 
 
 def conditions(problem: Problem, w: Variables) -> Conditions:
-    """Evaluate them all at `w`; the slack rows read slack(y, x, z) - s."""
+    """All conditions at `w`; the slack rows read slack(y, x, z) - s."""
     nodes = each(problem.node_residual)(w.y, problem.node_data)
     cells = []
     for group, cell in zip(problem.groups, w.cells, strict=True):

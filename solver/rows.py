@@ -1,6 +1,6 @@
 """Functions of one row, mapped over many.
 
-What takes little time for a few rows need not do so for many: what `each` maps can ask.
+What is fast for a few rows may be slow for many: a function mapped by `each` can ask `are_many`.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def are_many() -> bool:
 
 
 def each(function: Callable, axes: Any = 0) -> Callable:
-    """`jax.vmap(function, in_axes=axes)` for axes 0 or None, each of a whole argument.
+    """`jax.vmap(function, in_axes=axes)` with one axis, 0 or None, for each whole argument.
 
-    A single row is handed on as it is: what is done to it takes less time to trace then.
+    A single row is not batched: it takes less time to trace.
     """
 
     def call(*args: Any) -> Any:
@@ -53,10 +53,10 @@ def each(function: Callable, axes: Any = 0) -> Callable:
 def written(
     shape: tuple[int, int], corners: Sequence[tuple[int, int]], blocks: Sequence[Array]
 ) -> Float[Array, "rows columns"]:
-    """A matrix that is zero but for blocks with their first entries at these corners.
+    """A zero matrix with blocks written into it, the first entry of each at its corner.
 
-    Many such matrices take less time than concatenated ones: a kernel that concatenates looks up,
-    for each entry, which block it is of.
+    A batch of such matrices takes less time than one of concatenated blocks: a kernel that
+    concatenates looks up, for each entry, the block it belongs to.
     """
 
     def into(lead: tuple[int, ...], blocks: Sequence[Array]) -> Array:

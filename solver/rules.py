@@ -1,4 +1,4 @@
-"""How functions are differentiated that are evaluated in another way."""
+"""Derivatives of functions that are evaluated in another way."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from silico_py.solver.leaves import replaced
 
 
 def differentiated_as(function: Callable, evaluated: Callable) -> Callable:
-    """What `evaluated` says, with the derivatives of `function`."""
+    """The values of `evaluated` with the derivatives of `function`."""
 
     def rule(_: Any, at: tuple, changes: tuple) -> Any:
         return jvp_of_moving(function, at, changes)[1]
@@ -27,7 +27,7 @@ def differentiated_as(function: Callable, evaluated: Callable) -> Callable:
 
 
 def jvp_of_moving(function: Callable, primals: tuple, tangents: tuple) -> tuple[Any, Any]:
-    """`jax.jvp` by what changes alone; the other tangents are symbolic zeros."""
+    """`jax.jvp` by those arguments alone whose tangents are not symbolic zeros."""
     leaves, structure = jax.tree.flatten(primals)
     changes = structure.flatten_up_to(tangents)
     flags = [not isinstance(change, SymbolicZero) for change in changes]
@@ -37,7 +37,7 @@ def jvp_of_moving(function: Callable, primals: tuple, tangents: tuple) -> tuple[
 def jvp_of_some(
     function: Callable, args: Sequence[Any], changes: Sequence[Any], flags: Sequence[bool]
 ) -> tuple[Any, Any]:
-    """`jax.jvp` by the arguments with a flag."""
+    """`jax.jvp` by the flagged arguments."""
 
     def of_some(*own: Array) -> Any:
         return function(*replaced(args, flags, own))

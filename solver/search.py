@@ -1,11 +1,11 @@
 """The search for a solution: one attempt after another.
 
 A guess, such as the solution of a neighbouring problem, is tried first: pushed back to the
-central path, the further the less it solves, and given up at the first sign of trouble. Then an
-attempt sets out from the start, and another one that is eased from the beginning. With many nodes
-easing meets fold after fold, and close to a solution it leads away from it: there the path is
-followed between the two attempts, from the first one's first fold on. Not so where that stalled far
-from any solution: the path is long then, and easing needs a dozen steps.
+central path, the further the larger its residual, and given up at the first sign of trouble. Then
+an attempt sets out from the start, and after it another one that is eased from the beginning. With
+many nodes easing meets fold after fold, and close to a solution it leads away from it. There the
+path is followed between the two attempts, from the first fold of the first one on, unless that
+stalled far from any solution: the path is long then, and easing needs a dozen steps.
 
 What none of them solves is approached along families of problems that lead to it (see `stages`).
 """
@@ -65,7 +65,7 @@ ROUND = 2  # steps before a member of a batch makes room for another
 class Guess(NamedTuple):
     """A point that may be close to the solution, such as that of a neighbouring problem.
 
-    Of several along a leading axis the one that leaves the smallest rows is tried. It need not be
+    Of several along a leading axis the one with the smallest residual is tried. It need not be
     interior. One that is not `usable` is ignored.
     """
 
@@ -125,7 +125,7 @@ def solve(
 
 
 def _looked_at(problem: Problem, start: Variables, options: Options, guess: Guess) -> Base:
-    """A guess and what it leaves: of several an exact one, or that with the smallest rows."""
+    """A guess and its errors: of several an exact one, or that with the smallest residual."""
     points, usable = guess
     if points.flat.ndim == start.flat.ndim:
         points = jax.tree.map(lambda v: v[None], points)

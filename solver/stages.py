@@ -37,11 +37,11 @@ FAR_GUESS, FAR_IN_CROWD = 0.5, 5.0
 # always, unless it stalled above FAR.
 CLOSE, FAR = 1e-2, 0.5
 FIRST_PART = 0.5  # share of the first member of a family, unless the problem names one
-LEAST_WAY = 1e-5  # between two members: less is where the solutions at hand end
+LEAST_WAY = 1e-5  # between two members: where it is less the solutions at hand end
 
 
 class Base(NamedTuple):
-    """A point to set out from, and what it leaves."""
+    """A point to set out from, and its errors."""
 
     variables: Variables
     residual: Float[Array, ""]
@@ -51,7 +51,7 @@ class Base(NamedTuple):
 
 
 class Lead(NamedTuple):
-    """How far a family has led; the first one's also stands for the attempts before all members."""
+    """How far a family has led; the first also counts the attempts before any member."""
 
     family: Int[Array, ""]
     stage: Int[Array, ""]  # of the next attempt

@@ -2,16 +2,16 @@
 
 Far from a solution centring asks the products of all cells to shrink by the same share, each from
 its own mean: one target for all would throw cells with small products off course for the sake of
-one with large ones. Close to a solution it is the other way round. Where cells share a load (two
-faces on one floor) their unknowns depend on the ratios of their products, all the way to the end,
-and a second-order cone leaves the less room to turn the smaller its product is: an iterate that is
-off centre when products are small comes back in hundreds of tiny steps. There all cells share one
-target, and products shrink the less, the more the path curves.
+one with large ones. Close to a solution it is the other way round. Where the conditions of several
+cells are nearly dependent their unknowns depend on the ratios of their products, all the way to
+the end, and a second-order cone leaves the less room to turn the smaller its product is: an iterate
+that is off centre when products are small comes back in hundreds of tiny steps. There all cells
+share one target, and products shrink the less, the more the path curves.
 
 Steps are corrected for what the linearised conditions miss. Of the rows that is what they leave
 where the step ends; of the products it is Mehrotra's term of the whole step, which does more harm
-than good far from a solution, for these problems are not monotone. With many nodes something is
-always in the way, steps are short, and the term pays everywhere; the rows are then not worth their
+than good far from a solution where problems are not monotone. With many nodes some cone is always
+in the way, steps are short, and the term pays everywhere; the rows are then not worth their
 evaluation. Nor are they where that needs a memo.
 """
 
@@ -44,8 +44,8 @@ from silico_py.solver.vectors import Conditions, Variables
 # products would drown in the error of large residuals.
 ACCURACY, ACCURACY_NEAR = 1e-6, 1e-3
 BOUNDARY = 0.97  # fraction of the step to the boundary of the cones
-# Of the predicted reduction that sets the centring: of monotone problems and those with memos, of
-# others with one node, with several.
+# Exponent of the predicted reduction that sets the centring: for monotone problems and those with
+# memos, for others with one node, with several.
 EXPONENT_EAGER, EXPONENT_ALONE, EXPONENT = 3, 1, 2
 # Products that vanish long before the residual leave the iterate stuck to the boundary.
 FLOOR = 0.2  # least centring target at full easing, in residuals
