@@ -1,4 +1,4 @@
-"""Checks of arguments: each names the argument and says what was expected."""
+"""Checks of arguments: each raises a `ValueError` that names the argument and what it expected."""
 
 from __future__ import annotations
 

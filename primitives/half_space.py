@@ -74,11 +74,19 @@ class HalfSpace(ConvexShape):
         return dot(self.normal, x) <= self.offset
 
     def support(self, direction: Vector3) -> Vector3:
-        """Refused: a half-space has no furthest point."""
+        """Refused: a half-space has no furthest point.
+
+        Raises:
+            ValueError: always.
+        """
         raise ValueError("HalfSpace: unbounded, it has no support point")
 
     def mass_properties(self) -> MassProperties:
-        """Refused: a half-space has no finite volume."""
+        """Refused: a half-space has no finite volume.
+
+        Raises:
+            ValueError: always.
+        """
         raise ValueError("HalfSpace: infinite volume; use it in the environment, not on a body")
 
     def surface_mesh(self, resolution: int = 1, extent: float = 10.0) -> Mesh:

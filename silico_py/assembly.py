@@ -186,7 +186,7 @@ def kinds_of(scene: Scene) -> tuple[list[tuple[np.ndarray, Pairs]], Float[Array,
 
 
 def _in_flight(batches: list[ContactBatch], mass: Float[Array, " n"]) -> list[ContactBatch]:
-    """The same, told which pairs are of bodies that fly apart from all they may touch."""
+    """The same, with those pairs marked whose bodies fly apart from all that they may touch."""
     flying = _of_bodies(batches, lambda c: jnp.where(c.flies, 0.0, 1.0), mass) == 0
 
     def told(batch: ContactBatch) -> Contact:

@@ -69,7 +69,7 @@ class Candidates(NamedTuple):
         return self.share[self.chosen]
 
     def at_end(self, y: Float[Array, "bodies 6"]) -> Separation:
-        """Of all pairs, after moving with y."""
+        """Separations of all pairs, after moving with y."""
         own = y[self.nodes]
         other = own[:, 1] if self.b.motion is not None else None
         a, b = (each(_moved)(*side) for side in ((self.a, own[:, 0]), (self.b, other)))
@@ -83,7 +83,7 @@ class Candidates(NamedTuple):
 
 
 def nearest(nodes: Int[np.ndarray, "pairs arity"], a: Side, b: Side, most: int) -> Candidates:
-    """So many pairs of one kind, those first that act the most."""
+    """The `most` pairs of one kind that act the most."""
     far = each(distance)(a, b)
     _, chosen = jax.lax.top_k(-jax.lax.stop_gradient(far), most)
     return Candidates(jnp.asarray(nodes), a, b, share(far), chosen)

@@ -36,7 +36,7 @@ class SlackMap(NamedTuple):
     to_alpha: Float[Array, " dim"]
     to_eps: Float[Array, "dim n_aux"]
     growth: Float[Array, ""]
-    held: Float[Array, " n_aux"] | None = None  # 1 for auxiliaries that do nothing
+    held: Float[Array, " n_aux"] | None = None  # 1 for unused auxiliaries
 
     @classmethod
     def of(cls, shape: ConvexShape) -> SlackMap:
@@ -71,7 +71,7 @@ class SlackMap(NamedTuple):
     def auxiliary_rows(
         self, eps: Float[Array, " n_aux"], dual: Float[Array, " dim"]
     ) -> Float[Array, " n_aux"]:
-        """They vanish where the auxiliaries are optimal; what does nothing is at zero."""
+        """They vanish where the auxiliaries are optimal, and unused ones are zero."""
         rows = matmul(self.to_eps.T, dual)
         return rows if self.held is None else rows + self.held * eps
 
@@ -230,7 +230,7 @@ def central_start(a: Piece, b: Piece) -> Start:
 
 
 def sure_overlap(a: Piece, b: Piece) -> Float[Array, ""]:
-    """About how far shapes overlap at least, told by one point between them [m]; 0 if it is not."""
+    """Least overlap of two shapes, about, by one point between them [m]; 0 if that shows none."""
     size = a.map.growth * a.length
     if b.shape.scaled:
         point = _point_between(a, b)

@@ -22,7 +22,7 @@ ON_CPU: dict[str, Any] = {
 
 
 def compiler_options() -> dict[str, Any]:
-    """For `jax.jit` around functions that step: on the CPU they compile in half the time.
+    """Options of `jax.jit` for functions that step: on the CPU they compile in half the time.
 
     `step`, `rollout`, `linearize` and `collide` use them by themselves where they are called with
     arrays. A function that calls them inside `jax.jit` is compiled as that `jax.jit` says:
@@ -37,7 +37,7 @@ def compiler_options() -> dict[str, Any]:
 
 
 def jitted(function: Callable, **how: Any) -> Callable:
-    """`jax.jit`, with `compiler_options` where that is the outermost one."""
+    """`jax.jit`, with `compiler_options` where it is the outermost one."""
     inner = jax.jit(function, **how)
 
     @lru_cache(maxsize=1)  # not before a call: the backend starts with the first question for it

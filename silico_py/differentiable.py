@@ -1,7 +1,7 @@
 """One step as jax differentiates it.
 
 The search is not differentiated: what follows from its solution is, by the implicit function
-theorem. How the next state changes, all that most gradients take, comes from `following` instead.
+theorem. The derivative of the next state, all that most gradients need, comes from `following`.
 """
 
 from __future__ import annotations
@@ -73,15 +73,14 @@ def _change(_: Any, at: tuple[Found, tuple], changes: tuple) -> tuple[State, Inf
     y = found.solution.variables.y
     place = Place(scene, state, control, options, found.point, y, found.following)
     following = changed(place, moving, change)
-    # Where the info does not count this is never traced.
+    # Never traced where derivatives of the info are not used.
     numbers, whole = _numbers_of(found.info)
     push, pull = partial(_info_pushed, moving), partial(_info_pulled, moving)
     return following, whole(linear(push, pull, (found, args), change, numbers))
 
 
 def _at_one_smoothness(change: Any) -> Any:
-    """A change of options without that of the relaxation at which derivatives are taken: what is
-    found does not depend on it."""
+    """A change of options without that of `gradient_relaxation`: no value depends on it."""
 
     def without(path: tuple, change: Any) -> Any:
         unseen = path[-1].name == "gradient_relaxation"
@@ -93,7 +92,7 @@ def _at_one_smoothness(change: Any) -> Any:
 
 
 def _numbers_of(info: Info) -> tuple[list[Array], Callable[[list[Array]], Info]]:
-    """What may change of an info, and what makes a change of the whole of that."""
+    """The floating-point numbers of an info, and a function from their change to that of it all."""
     leaves, structure = jax.tree.flatten(info)
     flags = [jnp.issubdtype(v.dtype, jnp.floating) for v in leaves]
     still = [np.zeros(v.shape, jax.dtypes.float0) for v in leaves]
@@ -128,7 +127,7 @@ def _described(
     options: SolverOptions,
     guess: Remembered | None,
 ) -> tuple[State, Info]:
-    """What was found, as what follows from the solution; its changes alone count."""
+    """State and info as functions of the arguments through the solution, to be differentiated."""
     relaxation, smooth = relaxations(options, state.position.dtype)
     begun = begin(scene, state, control, relaxation, None, options)
 

@@ -1,4 +1,4 @@
-"""Families of easier steps, which lead to a step that cannot be solved from nothing."""
+"""Families of easier steps, which lead to a step that cannot be solved without a guess."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def shorter(data: Any, share: Float[Array, ""]) -> Any:
 
 
 def calmer(data: Any, share: Float[Array, ""]) -> Any:
-    """The data of the same step with a share of all velocities, forces and friction, of shapes of
-    that share of their size.
+    """The data of the same step with a share of all velocities, forces and friction, and of the
+    size of shapes.
 
     Bodies that touch hit each other at once, however short a step is, and those that overlap have
     to part. The less friction there is, the fewer folds.
@@ -39,7 +39,7 @@ def calmer(data: Any, share: Float[Array, ""]) -> Any:
 
 
 def first_share(pairs: list[tuple[Side, Side]]) -> Float[Array, ""] | None:
-    """Of a family to begin with: no pair is to be sent far beyond its touch in it."""
+    """Share of a family to begin with: free motion then drives no pair deep into each other."""
     parts = [jnp.min(each(broad_phase.shallow)(*pair)) for pair in pairs]
     return jax.lax.stop_gradient(jnp.min(jnp.stack(parts))) if parts else None
 

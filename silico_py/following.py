@@ -1,9 +1,9 @@
 """How the state after a step changes with what the step depends on.
 
-By state and control alone, all that gradients of rollouts by them take, it comes from
-`sensitivity`, whose derivatives by hand are evaluated as fast as the step: one system a step in
-reverse mode, the whole matrices in forward mode and for many rows at once. Where numbers of the
-scene change too, reverse mode solves the same system, and jax differentiates what that weighs.
+By state and control alone, as in gradients of rollouts by them, the derivative comes from
+`sensitivity`, which is written by hand and as fast as the step: one linear system a step in reverse
+mode, the whole matrices in forward mode and for many rows at once. Where numbers of the scene
+change too, reverse mode solves the same system, and jax differentiates the rows that it weights.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Place(NamedTuple):
     Attributes:
         scene, state, control, options: of the step.
         point: of the central path, where y is differentiated.
-        y: how the step moves.
+        y: (v+, w+), the velocities at the end of the step.
         following: the next state.
     """
 
@@ -60,8 +60,8 @@ class Place(NamedTuple):
 
 
 class Moving(NamedTuple):
-    """Which of the numbers of scene, state and control change; all of the last two do where the
-    scene stays as it is."""
+    """Which of the numbers of scene, state and control change; where the scene does not, all of
+    state and control count as changing."""
 
     flags: tuple[bool, ...]
     by_scene: bool
@@ -193,7 +193,7 @@ def _pullback(moving: Moving, place: Place, weights: State) -> Numbers:
 
 
 def _adjoint(moving: Moving, place: Place, weights: State) -> Numbers:
-    """`_implicitly_pulled`, with what the weights give the rows of the problem known in advance."""
+    """`_implicitly_pulled` by one adjoint system, which weights the rows of the problem."""
 
     def pulled(place: Place, weights: State) -> Numbers:
         begun = _begun(place)
@@ -207,12 +207,12 @@ def _adjoint(moving: Moving, place: Place, weights: State) -> Numbers:
 
 
 def _by_motion(motions: Any, arm: Array, y: Array, weights: State) -> Array:
-    """Derivative of a weighted sum of the next state's numbers by how the step moves."""
+    """Derivative of a weighted sum of the next state's numbers by y."""
     return jax.vjp(lambda y: next_state(motions, arm, y), y)[1](weights)[0]
 
 
 def _weighed(moving: Moving, place: Place, weights: State, rows: tuple) -> Numbers:
-    """Derivative of that sum where the step moves as it does, less that of the weighed rows."""
+    """Derivative of that sum at fixed y, less that of the weighted rows."""
 
     def total(numbers: Numbers) -> Float[Array, ""]:
         begun = _begun(Place(*moving.replaced(place, numbers)))

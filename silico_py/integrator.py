@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from silico_py import rotation
 from silico_py.solver.dense import dot, matmul, safe_norm
 
-# Bodies before the step that move at more than so many units of speed are measured in a larger one.
+# Bodies that move faster before the step, in units of speed, are measured in a larger unit.
 FAST = 2.0
 
 
@@ -65,7 +65,7 @@ def dynamics(y: Float[Array, "6"], motion: Motion) -> Float[Array, "6"]:
 
 
 def row_scale(motion: Motion, unit: Float[Array, ""]) -> Float[Array, "6"]:
-    """What the speed of the body, or the unit of speed, changes in the rows of `dynamics`."""
+    """Change of the rows of `dynamics` by the speed of the body, at least the unit of speed."""
     m = motion
     gyration = jnp.sqrt(jnp.trace(m.inertia) / 3 / m.mass)
     arm = jnp.concatenate([jnp.ones(3, gyration.dtype), jnp.broadcast_to(gyration, (3,))])

@@ -1,7 +1,7 @@
 """Ctrl-C ends a command at once, even while XLA compiles.
 
-Python sees to signals between its own instructions. So it waits for a compilation, and for those in
-other threads, and JAX crashes where it is torn down within one.
+Python handles signals between its own instructions. It would wait for a compilation to end, in any
+thread, and JAX crashes when it is torn down during one.
 """
 
 from __future__ import annotations

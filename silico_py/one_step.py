@@ -82,7 +82,7 @@ class Begun(NamedTuple):
         start: where to set out without a guess.
         batches: the contacts behind each group of cells.
         known: the solutions of the steps before.
-        guess: what they say of this one.
+        guess: what they suggest for this one.
     """
 
     motions: Motion
@@ -167,14 +167,14 @@ def _ended(
 
 
 def left_by(begun: Begun, solution: Solution) -> Remembered | None:
-    """What the next step may be tried from if this one was given a guess."""
+    """The guess for the next step, if this one was given a guess itself."""
     if begun.known is None:
         return None
     return remember(solution.variables, solution.converged, begun.batches, begun.known)
 
 
 def as_part(options: SolverOptions, function: Callable) -> Callable:
-    """`function`, `compact` where that can be: not where the nearest contacts are chosen."""
+    """`function`, `compact` where that is possible: not where the nearest contacts are chosen."""
     fits = options.formulation.fusible and options.contact_limits == (None, None)
     return compact(function) if fits else function
 
@@ -184,7 +184,7 @@ def motions_of(scene: Scene, state: State, control: Float[Array, "n 6"]) -> Moti
     n = len(scene.bodies)
     dtype = state.position.dtype
     mass = jnp.stack([body.mass for body in scene.bodies])
-    # So that no derivative is by the length of a quaternion.
+    # No derivative may depend on the length of a quaternion.
     state = replace(state, orientation=rotation.normalize(state.orientation))
     position, velocity = shift(state, arms(scene))
     stiffness = jnp.stack([body.stiffness for body in scene.bodies]).astype(dtype)

@@ -34,8 +34,8 @@ class SolverOptions:
         gradient_relaxation: rho of the solution at which the step is differentiated; larger is
             smoother. None takes `relaxation`. A step converges if both solutions are found.
         max_iterations: Newton steps allowed a step, further attempts included. About 10 are
-            usual, the papers allow 30, and most of the few steps that take more take 60; hundreds
-            are for the rarest. Set fewer where an answer in time matters more than one.
+            usual and the papers allow 30; most of the few steps that take more take 60, the rarest
+            hundreds. Set fewer where an answer in time matters more than a solved step.
         polish: Newton steps, at most, that take a converged step from rho / 10 to rounding;
             they are not counted in `info.iterations`. 0 is fastest; bodies at rest then do not
             feel a change of force of less than a thousandth of the relaxation, in weights.
@@ -100,7 +100,11 @@ class SolverOptions:
         return bilevel.formulation(self.collision_relaxation, self.collision_warm_start)
 
     def check_precision(self, dtype: jnp.dtype) -> None:
-        """Refuse a relaxation that `dtype` cannot carry."""
+        """Refuse a relaxation that `dtype` cannot carry.
+
+        Raises:
+            ValueError: for such a one, with what to do about it.
+        """
         smallest = SMALLEST_RELAXATION.get(jnp.dtype(dtype).name, jnp.inf)
         for name in RELAXATIONS:
             value = getattr(self, name)
@@ -135,7 +139,11 @@ def _as_array(value: object) -> np.ndarray:
 
 
 def or_default(options: SolverOptions | None) -> SolverOptions:
-    """The options, or the default ones."""
+    """The options, or the default ones.
+
+    Raises:
+        ValueError: for what is neither options nor None.
+    """
     if options is None:
         return SolverOptions()
     if not isinstance(options, SolverOptions):
@@ -144,7 +152,11 @@ def or_default(options: SolverOptions | None) -> SolverOptions:
 
 
 def check_relaxations(name: str, values: Sequence[float] | Array, dtype: jnp.dtype) -> None:
-    """Refuse none at all, and one that `SolverOptions` or a precision refuses."""
+    """Refuse an empty sequence, and a relaxation that `SolverOptions` or `dtype` refuses.
+
+    Raises:
+        ValueError: for either, or for what is no sequence.
+    """
     if isinstance(values, (np.ndarray, jax.Array)) and values.ndim == 1:
         values = values.tolist()
     if isinstance(values, str) or not isinstance(values, Sequence) or not values:

@@ -37,7 +37,7 @@ class Where(NamedTuple):
     Attributes:
         begun: the step.
         point: of the central path, where y is differentiated.
-        y: how the step moves.
+        y: (v+, w+), the velocities at the end of the step.
         state: before the step.
         formulation: of the contacts.
     """
@@ -109,8 +109,9 @@ def pullback(where: Where, weights: Float[Array, "n 12"]) -> Float[Array, "n 18"
 
 
 def _evaluated(function: Callable, where: Where, *weights: Array) -> Any:
-    """A function of it, by one kernel wherever its matrix is factorised inside of one: a single
-    derivative is worth that. It has no derivatives (see `following.with_derivatives`)."""
+    """A function of the step, by one kernel wherever its matrix is factorised inside of one: even a
+    single derivative is worth that. It cannot be differentiated itself, see
+    `following.with_derivatives`."""
     begun, point, y, state, formulation = where
 
     def derivative(data: tuple, point: Variables, *args: Any) -> Any:
@@ -184,7 +185,7 @@ def _by_inputs(
 def _with_units(
     formulation: Formulation, rows: Float[Array, "contacts rows poses"], *at: Any
 ) -> Float[Array, "contacts rows poses"]:
-    """Derivatives of rows by poses with what the units of distant pairs add."""
+    """Derivatives of rows by poses, with what the units of distant pairs contribute."""
     if formulation.unit_derivative is None:
         return rows
     through = each(formulation.unit_derivative)

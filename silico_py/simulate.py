@@ -43,8 +43,8 @@ def step(
             this step instead.
         options: relaxation and limits.
         guess: `info.guess` of the step before, or `no_guess` at the first one of a loop. The
-            search is first tried from what the last three solutions lead on to: that takes a
-            third of the iterations, and none at rest. `rollout` does this by itself.
+            search first tries to continue the last three solutions: that takes a third of the
+            iterations, and none at rest. `rollout` does this by itself.
 
     Returns:
         The next state and an `Info`. A step that does not converge returns its best finite
@@ -159,7 +159,7 @@ def _rollout(
 
 
 def no_guess(scene: Scene, state: State, options: SolverOptions | None = None) -> Remembered:
-    """What stands for `Info.guess` before the first step of a loop; nothing is tried from it.
+    """An empty guess, which stands for `Info.guess` before the first step of a loop.
 
     Args:
         scene: the scene of the loop.
@@ -185,7 +185,7 @@ def no_guess(scene: Scene, state: State, options: SolverOptions | None = None) -
 
 
 def checked(options: SolverOptions | None, scene: Scene, state: State) -> SolverOptions:
-    """The options, or the default ones, if the state fits the scene and carries them."""
+    """The options, or the default ones, if the state fits the scene and has their precision."""
     options = or_default(options)
     check_state(scene, state)
     options.check_precision(state.position.dtype)
@@ -193,7 +193,7 @@ def checked(options: SolverOptions | None, scene: Scene, state: State) -> Solver
 
 
 def checked_control(scene: Scene, state: State, control: Any) -> Float[Array | np.ndarray, "n 6"]:
-    """The control as an array; none is zero, of numpy: to make it costs jax as much as a step."""
+    """The control as an array; None is zero, of numpy: jax takes as long as a step to make one."""
     n, dtype = len(scene.bodies), state.position.dtype
     if control is None:
         return np.zeros((n, 6), dtype)

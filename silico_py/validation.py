@@ -1,4 +1,4 @@
-"""Checks of user input: each names the argument and says what was expected."""
+"""Checks of user input: each raises a `ValueError` that names the argument and what it expected."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def number(name: str, value: Any, positive: bool = False) -> Array:
 
 
 def count(name: str, value: Any, least: int = 1) -> int:
-    """A known integer."""
+    """An integer that is known, at least `least`."""
     if not is_count(value) or value < least:
         raise ValueError(f"{name}: must be an int, at least {least}, got {value!r}")
     return int(value)

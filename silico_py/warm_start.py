@@ -1,7 +1,7 @@
-"""What a step leaves for the next one to be tried from.
+"""The guess that a step leaves for the next one.
 
-The polynomial through the last solutions leads on to the next one: a body in flight gains the same
-velocity in each step, and so do its contacts move on. After an impact the last solution alone is
+The polynomial through the last solutions predicts the next one: a body in flight gains the same
+velocity in each step, and its contacts move on alike. After an impact the last solution alone is
 closer, so the search is given all orders to choose from.
 """
 
@@ -25,7 +25,7 @@ from silico_py.solver import CellVariables, Guess, Variables
 
 ORDER = 2  # of the polynomial, at most
 OTHER = (
-    "guess: is of another scene, or of options with another method, gradient_relaxation or "
+    "guess: belongs to another scene, or to options with another method, gradient_relaxation or "
     "max_contacts; begin with sp.no_guess(scene, state, options)"
 )
 
@@ -47,7 +47,7 @@ class Remembered(NamedTuple):
 
     @property
     def guess(self) -> Guess:
-        """What each order says of the next solution."""
+        """The next solution as each order predicts it."""
         sums = jax.tree.map(lambda v: jnp.stack(list(accumulate(v))), self.differences)
         return Guess(sums, self.usable)
 
@@ -98,7 +98,11 @@ def _alone(value: Float[Array, "*shape"]) -> Float[Array, "orders *shape"]:
 
 
 def check_guess(guess: object) -> None:
-    """Refuse what is neither a guess nor None."""
+    """Refuse what is neither a guess nor None.
+
+    Raises:
+        ValueError: for anything else.
+    """
     if not (guess is None or isinstance(guess, Remembered)):
         raise ValueError(f"guess: expected `info.guess` of a step, got {type(guess).__name__}")
 

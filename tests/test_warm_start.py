@@ -130,7 +130,7 @@ def test_a_guess_of_something_else_is_refused():
         (drop, sp.no_guess(*drop, SMOOTH), WARM),
     ]
     for scene, guess, options in cases:
-        with pytest.raises(ValueError, match="guess: is of another"):
+        with pytest.raises(ValueError, match="guess: belongs to another"):
             jax.eval_shape(lambda s=scene, g=guess, o=options: sp.step(*s, options=o, guess=g))
 
 
