@@ -113,27 +113,12 @@ def assemble(
     Of each kind of pair the nearest become contacts, up to a limit if there is one: that of pairs
     of bodies, or that of bodies with the environment.
     """
-    groups, cells, started = [], [], []
+    cells, started = [], []
     batches = contact_batches(scene, motions, relaxation, limits)
     times = _parting(batches, motions.mass)
     unit = times * (batches[0].contacts.speed[0] if batches else 1)
     for batch in [_in_units(batch, times) for batch in batches]:
         contacts, variables = each(formulation.start)(batch.contacts)
-        cone = formulation.cone(batch.contacts.a.shape, batch.contacts.b.shape)
-        groups.append(
-            CellGroup(
-                cone=cone,
-                nodes=batch.touched,
-                function=formulation.rows,
-                data=contacts,
-                split=friction.first_row(cone.dim),
-                jacobian=formulation.jacobian,
-                ease=ease,
-                prepare=formulation.prepare,
-                fusible=formulation.fusible,
-                graph=None if batch.candidates is None else batch.nodes,
-            )
-        )
         cells.append(variables)
         started.append(batch._replace(contacts=contacts))
     scale = each(row_scale)(motions, unit)
@@ -142,12 +127,30 @@ def assemble(
     problem = Problem(
         node_residual=dynamics,
         node_data=motions,
-        groups=tuple(groups),
+        groups=tuple(_cell_group(batch, formulation) for batch in started),
         node_scale=scale,
         homotopies=(easier.shorter, easier.calmer),
         first_share=easier.first_share(sides),
     )
     return problem, Variables.of(start, cells), started
+
+
+def _cell_group(batch: ContactBatch, formulation: Formulation) -> CellGroup:
+    """The contacts of a batch, begun by the formulation, as cells of the problem."""
+    contacts = batch.contacts
+    cone = formulation.cone(contacts.a.shape, contacts.b.shape)
+    return CellGroup(
+        cone=cone,
+        nodes=batch.touched,
+        function=formulation.rows,
+        data=contacts,
+        split=friction.first_row(cone.dim),
+        jacobian=formulation.jacobian,
+        ease=ease,
+        prepare=formulation.prepare,
+        fusible=formulation.fusible,
+        graph=None if batch.candidates is None else batch.nodes,
+    )
 
 
 def contact_batches(
