@@ -61,9 +61,9 @@ class Body:
         name: str,
         shapes: Shape | Iterable[Shape | tuple[Shape, Any, Any]],
         mass: ArrayLike,
-        inertia: Any = None,
-        center_of_mass: Any = None,
-        stiffness: Any = None,
+        inertia: ArrayLike | None = None,
+        center_of_mass: ArrayLike | None = None,
+        stiffness: ArrayLike | None = None,
         quasi_dynamic: bool = False,
     ) -> None:
         if not isinstance(name, str):

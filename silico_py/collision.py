@@ -6,12 +6,13 @@ Source: single-level contact simulation, eq. 14 and 15; DCOL.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
+from numpy.typing import ArrayLike
 
 from silico_py import rotation
 from silico_py.collision_program import (
@@ -178,9 +179,9 @@ class Collision(NamedTuple):
 
 def collide(
     shape_a: ConvexShape,
-    pose_a: tuple[Any, Any],
+    pose_a: tuple[ArrayLike, ArrayLike],
     shape_b: ConvexShape,
-    pose_b: tuple[Any, Any],
+    pose_b: tuple[ArrayLike, ArrayLike],
     relaxation: float | Array | None = None,
     max_iterations: int = 50,
 ) -> Collision:
@@ -230,7 +231,7 @@ def _middle(a: Piece, b: Piece) -> Float[Array, "3"]:
     return jnp.where(a.length < b.length, a.reference, b.reference)
 
 
-def _place(name: str, shape: ConvexShape, pose: tuple[Any, Any]) -> Piece:
+def _place(name: str, shape: ConvexShape, pose: tuple[ArrayLike, ArrayLike]) -> Piece:
     if not (isinstance(pose, (tuple, list)) and len(pose) == 2):
         raise ValueError(f"{name}: expected (position, orientation), got {pose!r}")
     position = vector(f"{name} position", pose[0], 3)

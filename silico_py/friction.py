@@ -14,8 +14,7 @@ CONE = ProductCone.second_order(4)
 # distant contact keeps a bounded psi; the drag this adds is 1e-4 rho per unit of velocity.
 LIMIT_FLOOR = 1e-2
 
-
-# Above this friction what a contact carries sideways is far from the identity.
+# Coefficient above which a contact carries so much sideways that the start allows for it.
 LARGE = 5.0
 
 

@@ -4,33 +4,61 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal, overload
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
+from numpy.typing import ArrayLike
 
 from silico_py import sensitivity
 from silico_py.compilation import jitted
 from silico_py.following import Place, with_derivatives
-from silico_py.one_step import begin, end, next_state, solved
+from silico_py.one_step import Info, begin, end, next_state, solved
 from silico_py.options import SolverOptions, check_relaxations, or_default
 from silico_py.scene import Scene, State, check_state
 from silico_py.simulate import checked_control
 from silico_py.solver import Variables, implicit, one_by_one
 from silico_py.warm_start import Remembered, check_guess
 
+Matrix = Float[Array, "*k rows columns"]
+
+
+@overload
+def linearize(
+    scene: Scene,
+    state: State,
+    control: ArrayLike | None = ...,
+    smoothing: ArrayLike = ...,
+    options: SolverOptions | None = ...,
+    guess: Remembered | None = ...,
+    with_step: Literal[False] = ...,
+) -> tuple[Matrix, Matrix]: ...
+
+
+@overload
+def linearize(
+    scene: Scene,
+    state: State,
+    control: ArrayLike | None = ...,
+    smoothing: ArrayLike = ...,
+    options: SolverOptions | None = ...,
+    guess: Remembered | None = ...,
+    *,
+    with_step: Literal[True],
+) -> tuple[Matrix, Matrix, State, Info]: ...
+
 
 def linearize(
     scene: Scene,
     state: State,
-    control: Any = None,
-    smoothing: Any = 1e-3,
+    control: ArrayLike | None = None,
+    smoothing: ArrayLike = 1e-3,
     options: SolverOptions | None = None,
     guess: Remembered | None = None,
     with_step: bool = False,
-) -> tuple[Any, ...]:
+) -> tuple[Matrix, Matrix] | tuple[Matrix, Matrix, State, Info]:
     """Derivative of the next state with respect to state and control.
 
     Args:

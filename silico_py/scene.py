@@ -86,7 +86,7 @@ class Scene:
         environment: Iterable[Shape | Fixture | tuple[Shape, Any, Any]] = (),
         timestep: ArrayLike = 0.01,
         friction: ArrayLike = 0.5,
-        gravity: Any = (0.0, 0.0, -9.81),
+        gravity: ArrayLike = (0.0, 0.0, -9.81),
         exclude: Iterable[Iterable[str | int]] = (),
     ) -> None:
         bodies = several("bodies", bodies, "bodies")
@@ -119,10 +119,10 @@ class Scene:
 
     def state(
         self,
-        position: Any = None,
-        orientation: Any = None,
-        velocity: Any = None,
-        angular_velocity: Any = None,
+        position: ArrayLike | None = None,
+        orientation: ArrayLike | None = None,
+        velocity: ArrayLike | None = None,
+        angular_velocity: ArrayLike | None = None,
     ) -> State:
         """A state of this scene; what is left out is zero (identity for orientations).
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple, overload
+from typing import Literal, NamedTuple, overload
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+from numpy.typing import ArrayLike
 
 from silico_py.assembly import kinds_of
 from silico_py.compilation import jitted
@@ -29,7 +30,7 @@ class Trajectory(NamedTuple):
 def step(
     scene: Scene,
     state: State,
-    control: Any = None,
+    control: ArrayLike | None = None,
     options: SolverOptions | None = None,
     guess: Remembered | None = None,
 ) -> tuple[State, Info]:
@@ -77,7 +78,7 @@ def _step(
 def rollout(
     scene: Scene,
     state: State,
-    controls: Any,
+    controls: int | ArrayLike,
     options: SolverOptions | None = ...,
     guess: Remembered | None = ...,
     with_guess: Literal[False] = ...,
@@ -88,7 +89,7 @@ def rollout(
 def rollout(
     scene: Scene,
     state: State,
-    controls: Any,
+    controls: int | ArrayLike,
     options: SolverOptions | None = ...,
     guess: Remembered | None = ...,
     *,
@@ -99,7 +100,7 @@ def rollout(
 def rollout(
     scene: Scene,
     state: State,
-    controls: Any,
+    controls: int | ArrayLike,
     options: SolverOptions | None = None,
     guess: Remembered | None = None,
     with_guess: bool = False,
@@ -192,7 +193,9 @@ def checked(options: SolverOptions | None, scene: Scene, state: State) -> Solver
     return options
 
 
-def checked_control(scene: Scene, state: State, control: Any) -> Float[Array | np.ndarray, "n 6"]:
+def checked_control(
+    scene: Scene, state: State, control: ArrayLike | None
+) -> Float[Array | np.ndarray, "n 6"]:
     """The control as an array; None is zero, of numpy: jax takes as long as a step to make one."""
     n, dtype = len(scene.bodies), state.position.dtype
     if control is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeGuard
 
 import jax
 import numpy as np
@@ -32,7 +32,7 @@ def count(name: str, value: Any, least: int = 1) -> int:
     return int(value)
 
 
-def is_count(value: object) -> bool:
+def is_count(value: object) -> TypeGuard[int | np.integer]:
     """Whether it is an integer that is known, and no array."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 

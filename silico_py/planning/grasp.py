@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
 from jaxtyping import Float
+from numpy.typing import ArrayLike
 
 from silico_py.planning.options import PlannerOptions
 from silico_py.planning.search import Search, compile_search, replay
@@ -41,7 +42,7 @@ class Plan(NamedTuple):
 def plan_grasp(
     scene: Scene,
     state: State,
-    goal: Any,
+    goal: ArrayLike,
     seed: int = 0,
     tolerance: float = 0.01,
     options: PlannerOptions | None = None,

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
+from numpy.typing import ArrayLike
 from scipy.optimize import least_squares
 
 from silico_py import rotation
@@ -46,7 +47,7 @@ def identify(
     guess: Mapping[str, float],
     start: State,
     observed: State,
-    controls: Any = None,
+    controls: ArrayLike | None = None,
     relaxations: tuple[float, ...] = RELAXATIONS,
 ) -> Identified:
     """Find positive parameters whose roll-out follows the observed poses.

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+from numpy.typing import ArrayLike
 from scipy.optimize import OptimizeResult, least_squares
 
 from silico_py import rotation
@@ -76,8 +77,8 @@ def push_to(
     state: State,
     target: str,
     pusher: str,
-    position: Any,
-    orientation: Any = (1.0, 0.0, 0.0, 0.0),
+    position: ArrayLike,
+    orientation: ArrayLike = (1.0, 0.0, 0.0, 0.0),
     steps: int = 20,
     directions: tuple[int, ...] = (0, 1),
     limit: float = 10.0,

@@ -108,7 +108,11 @@ def corners(shape: primitives.Polytope) -> np.ndarray:
 
 @singledispatch
 def inner_radius(shape: Any) -> float:
-    """Radius of a ball about the centre of the scaling that lies in the shape [m]."""
+    """Radius of a ball about the centre of the scaling that lies in the shape [m].
+
+    Raises:
+        TypeError: for what is not a convex primitive.
+    """
     raise TypeError(f"shape: expected a convex primitive, got {type(shape).__name__}")
 
 

@@ -74,6 +74,9 @@ def coal_geometry(shape: Any, outer: bool) -> Geometry:
     """The shape in coal and where its origin lies in the shape's frame.
 
     `outer` asks for a mesh around a shape coal does not have, else one inside it.
+
+    Raises:
+        TypeError: for what is not a convex primitive.
     """
     raise TypeError(f"shape: expected a convex primitive, got {type(shape).__name__}")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.spatial.transform import Rotation
 
 from silico_py.body import Body
@@ -25,7 +26,7 @@ ROUNDING = 1e4  # machine epsilons that rounding may add to a balance
 def check_step(
     scene: Scene,
     state: State,
-    control: Any,
+    control: ArrayLike | None,
     next_state: State,
     info: Info,
     options: SolverOptions | None = None,
