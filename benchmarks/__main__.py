@@ -42,7 +42,7 @@ ALL = (
     "gap_gradient",
 )
 
-# Those that compare with simulators of one thread.
+# Those that compare with single-threaded simulators.
 ON_ONE_CORE = {"speed", "equal_accuracy"}
 
 
@@ -50,7 +50,7 @@ def main() -> int:
     """Run the named benchmarks, all of them by default."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", help=f"of {', '.join(ALL)}")
-    parser.add_argument("--quick", action="store_true", help="a taste in minutes")
+    parser.add_argument("--quick", action="store_true", help="a short version, in minutes")
     parser.add_argument("--shapes", nargs="+", default=(), help="of robustness_floor: only these")
     parser.add_argument("--seed", type=int, default=0, help="of robustness_floor: other drops")
     given = parser.parse_args()
@@ -81,8 +81,8 @@ def main() -> int:
 
 
 def _on_one_core(name: str, quick: bool) -> bool:
-    """In a process that has one core from its start: XLA then does not hand work to other threads,
-    which would be given a core that the others do not use, or wait for one."""
+    """In a process that has one core from its start: XLA then hands no work to other threads, which
+    would run on a core that the peers do not use, or wait for one."""
     command = [sys.executable, "-m", "benchmarks", name, *["--quick"] * quick]
     allowed = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(allowed)})  # is inherited

@@ -192,10 +192,10 @@ def _in_flight(batches: list[ContactBatch], mass: Float[Array, " n"]) -> list[Co
     """The same, with those pairs marked whose bodies fly apart from all that they may touch."""
     flying = _of_bodies(batches, lambda c: jnp.where(c.flies, 0.0, 1.0), mass) == 0
 
-    def told(batch: ContactBatch) -> Contact:
+    def flagged(batch: ContactBatch) -> Contact:
         return batch.contacts._replace(in_flight=jnp.all(taken(flying, batch.touched), axis=1))
 
-    return [batch._replace(contacts=told(batch)) for batch in batches]
+    return [batch._replace(contacts=flagged(batch)) for batch in batches]
 
 
 def _of_bodies(

@@ -43,14 +43,14 @@ Frequency = Annotated[
     float | None,
     typer.Option(help="Steps a second; the scene's own if not given.", show_default=False),
 ]
-Relaxation = Annotated[float, typer.Option(help="Target of the complementarity.")]
+Relaxation = Annotated[float, typer.Option(help="Target of every complementarity product.")]
 Steps = Annotated[int, typer.Option(help="Number of steps.", min=1)]
 Method = Annotated[
     Literal["single-level", "bilevel"], typer.Option(help="How contacts are solved.")
 ]
 MaxContacts = Annotated[
     int | None,
-    typer.Option(help="Of each kind of pair only so many, the nearest.", show_default=False),
+    typer.Option(help="Most contacts of each kind of pair, the nearest.", show_default=False),
 ]
 Folder = Annotated[Path, typer.Option(help="Folder for what is written.", file_okay=False)]
 Ignore = Annotated[
@@ -67,7 +67,8 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def main(
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print it.")
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version."),
     ] = False,
 ) -> None:
     """Rigid-body contact simulation. Start with `silico run stack --html stack.html`.
@@ -129,7 +130,7 @@ def view(
     method: Method = "single-level",
     max_contacts: MaxContacts = None,
     port: Annotated[
-        int, typer.Option(help="Of the page in your browser.", min=1, max=65535)
+        int, typer.Option(help="Port of the page in your browser.", min=1, max=65535)
     ] = 8080,
     ignore: Ignore = None,
 ) -> None:
@@ -177,7 +178,7 @@ def study(
     other: Annotated[
         list[str] | None, typer.Option(help="Another shape or scene, too; `all` for all of them.")
     ] = None,
-    runs: Annotated[int | None, typer.Option(help="Of each case of a drop.")] = None,
+    runs: Annotated[int | None, typer.Option(help="Runs of each case of a drop.")] = None,
 ) -> None:
     """Single-level against bilevel: the paper's three experiments, tables and figures."""
     from silico_py.study import OTHERS
@@ -197,7 +198,7 @@ def plan(
     task: Annotated[Literal["grasp"], typer.Argument(help="What to plan.")] = "grasp",
     *,
     goal: Annotated[tuple[float, float, float], typer.Option(help="x, y in m, yaw in rad.")] = GOAL,
-    seed: Annotated[int, typer.Option(help="Of the search.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the search.")] = 0,
     out: Folder = Path("out"),
 ) -> None:
     """Plan a ready task: time, nodes and a picture of the plan."""
@@ -212,9 +213,9 @@ def plan(
 @app.command()
 def bench(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME", help="Which; all by default.")
+        list[str] | None, typer.Argument(metavar="NAME", help="Benchmarks to run; all by default.")
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="A taste in minutes.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A short version, in minutes.")] = False,
 ) -> None:
     """Run the benchmarks (needs a clone of the repository); results in out/benchmarks."""
     if not (CHECKOUT / "benchmarks" / "__main__.py").is_file():
@@ -286,8 +287,8 @@ def _made(
 
 @contextmanager
 def _complaints() -> Iterator[None]:
-    """What the library refuses, as a message about the arguments; its warnings without the place in
-    the program."""
+    """Errors of the library as messages about the arguments, its warnings without the place in the
+    program."""
     try:
         with warnings.catch_warnings():
             warnings.showwarning = lambda message, *_, **__: typer.echo(f"{message}", err=True)
@@ -301,7 +302,7 @@ def _complaints() -> Iterator[None]:
 
 
 def _writable(folder: Path, file: str | None = None) -> None:
-    """Make a folder, and see in time whether it, or a file in it, can be written."""
+    """Make a folder, and check in time that it, or a file in it, can be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:

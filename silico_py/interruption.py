@@ -19,10 +19,10 @@ INTERRUPTED = 130  # exit code, as shells give it
 
 def end_at_once() -> None:
     """From now on an interrupt ends this program; what it is writing stays unfinished."""
-    told, teller = socket.socketpair()
-    teller.setblocking(False)
-    signal.set_wakeup_fd(teller.fileno())  # is written to when the signal comes
-    threading.Thread(target=_watch, args=(told, teller), daemon=True).start()
+    receiver, sender = socket.socketpair()
+    sender.setblocking(False)
+    signal.set_wakeup_fd(sender.fileno())  # is written to when the signal comes
+    threading.Thread(target=_watch, args=(receiver, sender), daemon=True).start()
 
 
 def leave_to_python() -> None:
@@ -30,8 +30,9 @@ def leave_to_python() -> None:
     signal.set_wakeup_fd(-1)
 
 
-def _watch(told: socket.socket, _teller: socket.socket) -> None:
-    while signal.SIGINT not in told.recv(64):
+def _watch(receiver: socket.socket, _sender: socket.socket) -> None:
+    """Wait for the signal; holding `_sender` keeps the pair open."""
+    while signal.SIGINT not in receiver.recv(64):
         pass
     Console().show_cursor()  # a progress bar hides it
     print("\ninterrupted", file=sys.stderr, flush=True)

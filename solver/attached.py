@@ -78,8 +78,8 @@ def _jvp(args: list, changes: list, *, count: int, rule: Callable) -> tuple[list
     moving = changes[count:]
     if all(isinstance(change, ad.Zero) for change in moving):
         return value, none
-    told = [SymbolicZero(c.aval) if isinstance(c, ad.Zero) else c for c in moving]
-    numbers = rule(args[:count], args[count:], told)
+    symbolic = [SymbolicZero(c.aval) if isinstance(c, ad.Zero) else c for c in moving]
+    numbers = rule(args[:count], args[count:], symbolic)
     return value, replaced(none, [_is_number(v) for v in value], numbers)
 
 

@@ -1,4 +1,4 @@
-"""What a model holds that a scene cannot, and how it is told."""
+"""What a model holds that a scene cannot, and how that is reported."""
 
 from __future__ import annotations
 

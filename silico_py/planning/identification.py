@@ -28,7 +28,7 @@ class Identified(NamedTuple):
     Attributes:
         parameters: by name.
         deviations: standard deviations by name, from the residual at the solution; infinite where
-            the observation does not tell the parameter.
+            the observation does not determine the parameter.
         residual: root mean square difference of the poses [m, rad]; turns count as twice the sine
             of half their angle.
         evaluations: roll-outs, each with its derivative.
@@ -87,7 +87,7 @@ def identify(
             factors,
             jac=lambda u, rho=rho: at(u.tobytes(), rho).jacobian,
             xtol=1e-10,
-            gtol=None,  # is not relative: what is told by millimetres would stay where it is
+            gtol=None,  # not relative: a parameter seen only in millimetres would never move
         )
         factors, evaluations = fit.x, evaluations + fit.nfev
     converged = bool(at(fit.x.tobytes(), relaxations[-1]).converged)
@@ -150,7 +150,7 @@ def _fits(
 def _result(guess: Mapping[str, float], fit: Any, evaluations: int, converged: bool) -> Identified:
     values = np.exp(fit.x) * [float(value) for value in guess.values()]
     variance = 2 * fit.cost / max(len(fit.fun) - len(guess), 1)
-    relative = np.sqrt(_told(fit.jac) * variance)
+    relative = np.sqrt(_inverse_diagonal(fit.jac) * variance)
     return Identified(
         parameters=dict(zip(guess, values.tolist(), strict=True)),
         deviations=dict(zip(guess, (values * relative).tolist(), strict=True)),
@@ -160,8 +160,10 @@ def _result(guess: Mapping[str, float], fit: Any, evaluations: int, converged: b
     )
 
 
-def _told(jacobian: Float[np.ndarray, "rows parameters"]) -> Float[np.ndarray, " parameters"]:
-    """The diagonal of (J^T J)^-1; infinite where rounding alone would tell a parameter."""
+def _inverse_diagonal(
+    jacobian: Float[np.ndarray, "rows parameters"],
+) -> Float[np.ndarray, " parameters"]:
+    """The diagonal of (J^T J)^-1; infinite for parameters that the residuals do not determine."""
     _, values, directions = np.linalg.svd(np.linalg.qr(jacobian, "r"), full_matrices=True)
     values = np.pad(values, (0, len(directions) - len(values)))
     rounding = np.finfo(values.dtype).eps

@@ -1,8 +1,8 @@
 """Trajectory optimisation through contact: direct shooting, smooth at first, exact at the end.
 
-The pose at the end is a handful of numbers, its Jacobian by the controls that many reverse
-sweeps: least squares on them takes a fifth of the roll-outs that gradient descent on the
-distance takes, and ends on the goal where that stalls a few millimetres off.
+The pose at the end is six numbers, so its Jacobian by the controls takes as many reverse sweeps.
+Least squares on them takes a fifth of the roll-outs of gradient descent on the distance, and ends
+on the goal where that stalls a few millimetres off.
 """
 
 from __future__ import annotations

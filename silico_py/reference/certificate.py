@@ -71,14 +71,23 @@ class Placed(NamedTuple):
 
 
 def check_convex(name: str, shape: Any) -> None:
-    """Refuse what is not a convex primitive."""
+    """Refuse what is not a convex primitive.
+
+    Raises:
+        TypeError: for anything else.
+    """
     if not isinstance(shape, ConvexShape):
         kind = type(shape).__name__
         raise TypeError(f"{name}: expected a convex primitive, got {kind}; take its pieces")
 
 
 def check_pair(shape_a: Any, shape_b: Any) -> None:
-    """Refuse shapes that have no collision program."""
+    """Refuse shapes that have no collision program.
+
+    Raises:
+        ValueError: for two half-spaces.
+        TypeError: for shapes that are not convex primitives.
+    """
     check_convex("shape_a", shape_a)
     check_convex("shape_b", shape_b)
     if not (shape_a.scaled or shape_b.scaled):

@@ -13,7 +13,7 @@ from silico_py.reference.geometry import inner_radius
 from silico_py.reference.report import Condition, at_most
 from silico_py.reference.sets import degree
 
-# Of a conic solver's optimum, which cannot be told from its exact value; of its size from 1 on.
+# Error of a conic solver's optimum, in its own size where that exceeds 1.
 CONIC_ERROR = 1e-8
 
 

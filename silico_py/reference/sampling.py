@@ -102,6 +102,9 @@ def random_pair(
         alpha: wanted scaling: below 1 overlapping, 1 touching; a random one unless given.
         slender: make the shapes 50 times as long as thin.
         aligned: turn the shapes by right angles only, one above the other: faces lie on faces.
+
+    Raises:
+        ValueError: if no offset separates the shapes, as for two half-spaces.
     """
     first, second = (KINDS[kind](_sizes(rng, slender)) for kind in (kind_a, kind_b))
     if alpha is None:
