@@ -4,9 +4,10 @@ from silico_py.primitives._base import ConvexShape as ConvexShape
 from silico_py.primitives._base import MassProperties as MassProperties
 from silico_py.primitives._base import Shape as Shape
 from silico_py.primitives._base import primitive as primitive
-from silico_py.primitives._base import pytree as pytree
-from silico_py.primitives._base import pytree_dataclass as pytree_dataclass
-from silico_py.primitives._base import static as static
+from silico_py.primitives._pytree import assign as assign
+from silico_py.primitives._pytree import pytree as pytree
+from silico_py.primitives._pytree import pytree_dataclass as pytree_dataclass
+from silico_py.primitives._pytree import static as static
 from silico_py.primitives.box import Box as Box
 from silico_py.primitives.bundle import Bundle as Bundle
 from silico_py.primitives.capsule import Capsule as Capsule

@@ -17,10 +17,10 @@ from silico_py.primitives._base import (
     Scalar,
     Shape,
     Vector3,
-    assign,
     primitive,
 )
 from silico_py.primitives._checks import parameter, several, unit
+from silico_py.primitives._pytree import assign
 from silico_py.primitives._rotation import Quaternion, multiply, rotation_matrix
 from silico_py.solver.dense import safe_norm
 

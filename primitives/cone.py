@@ -15,11 +15,11 @@ from silico_py.primitives._base import (
     Mesh,
     Scalar,
     Vector3,
-    assign,
     primitive,
 )
 from silico_py.primitives._checks import float_dtype, parameter
 from silico_py.primitives._mesh import revolve
+from silico_py.primitives._pytree import assign
 from silico_py.solver.cones import ProductCone
 from silico_py.solver.dense import safe_norm, safe_unit
 

@@ -15,12 +15,12 @@ from silico_py.primitives._base import (
     Mesh,
     Scalar,
     Vector3,
-    assign,
     primitive,
     sign,
 )
 from silico_py.primitives._checks import float_dtype, parameter
 from silico_py.primitives._mesh import revolve
+from silico_py.primitives._pytree import assign
 from silico_py.solver.cones import ProductCone
 from silico_py.solver.dense import safe_norm, safe_unit
 

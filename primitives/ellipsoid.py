@@ -16,11 +16,11 @@ from silico_py.primitives._base import (
     Mesh,
     Scalar,
     Vector3,
-    assign,
     primitive,
 )
 from silico_py.primitives._checks import float_dtype, parameter
 from silico_py.primitives._mesh import revolve, sphere_profile
+from silico_py.primitives._pytree import assign
 from silico_py.solver.cones import ProductCone
 from silico_py.solver.dense import safe_norm, safe_unit
 

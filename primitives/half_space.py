@@ -16,10 +16,10 @@ from silico_py.primitives._base import (
     Mesh,
     Scalar,
     Vector3,
-    assign,
     primitive,
 )
 from silico_py.primitives._checks import float_dtype, parameter, unit
+from silico_py.primitives._pytree import assign
 from silico_py.solver.cones import ProductCone
 from silico_py.solver.dense import dot
 

@@ -15,13 +15,13 @@ from silico_py.primitives._base import (
     Mesh,
     Scalar,
     Vector3,
-    assign,
     fraction,
     primitive,
 )
 from silico_py.primitives._conic_gauge import conic_gauge
 from silico_py.primitives._mesh import hull_mesh, icosphere
 from silico_py.primitives._moments import Moments, solid_moments
+from silico_py.primitives._pytree import assign
 from silico_py.solver.cones import ProductCone
 
 QUADRATURE_LEVEL = 4

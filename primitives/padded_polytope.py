@@ -16,7 +16,6 @@ from silico_py.primitives._base import (
     Mesh,
     Scalar,
     Vector3,
-    assign,
     fraction,
     primitive,
 )
@@ -24,6 +23,7 @@ from silico_py.primitives._checks import parameter
 from silico_py.primitives._conic_gauge import conic_gauge
 from silico_py.primitives._mesh import hull_mesh, revolve, sphere_profile
 from silico_py.primitives._moments import edges
+from silico_py.primitives._pytree import assign
 from silico_py.primitives._transport import about_middle, padded_moments
 from silico_py.primitives.polytope import Polytope
 from silico_py.solver.cones import SECOND_ORDER, ProductCone

@@ -13,9 +13,7 @@ from silico_py.primitives._base import (
     Mesh,
     Scalar,
     Vector3,
-    assign,
     primitive,
-    static,
 )
 from silico_py.primitives._checks import concrete, float_dtype, parameter
 from silico_py.primitives._polyhedron import (
@@ -25,6 +23,7 @@ from silico_py.primitives._polyhedron import (
     planes_of_vertices,
     vertices,
 )
+from silico_py.primitives._pytree import assign, static
 from silico_py.primitives._transport import about_middle, polytope_moments
 from silico_py.solver.cones import ProductCone
 from silico_py.solver.dense import safe_norm

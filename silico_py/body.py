@@ -11,7 +11,15 @@ import numpy as np
 from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
-from silico_py.primitives import Bundle, ConvexShape, MassProperties, Shape, pytree, static
+from silico_py.primitives import (
+    Bundle,
+    ConvexShape,
+    MassProperties,
+    Shape,
+    assign,
+    pytree,
+    static,
+)
 from silico_py.primitives._checks import several
 from silico_py.validation import flag, not_negative, number, vector
 
@@ -76,17 +84,16 @@ class Body:
             inertia = total * unit.inertia / unit.volume
         if center_of_mass is None:
             center_of_mass = unit.center_of_mass
-        values = {
-            "shapes": bundle,
-            "mass": total,
-            "inertia": _inertia(inertia),
-            "center_of_mass": vector("center_of_mass", center_of_mass, 3),
-            "stiffness": _stiffness(stiffness, total.dtype),
-            "name": name,
-            "quasi_dynamic": flag("quasi_dynamic", quasi_dynamic),
-        }
-        for key, value in values.items():
-            object.__setattr__(self, key, value)
+        assign(
+            self,
+            shapes=bundle,
+            mass=total,
+            inertia=_inertia(inertia),
+            center_of_mass=vector("center_of_mass", center_of_mass, 3),
+            stiffness=_stiffness(stiffness, total.dtype),
+            name=name,
+            quasi_dynamic=flag("quasi_dynamic", quasi_dynamic),
+        )
 
     @property
     def pieces(self) -> list[tuple[ConvexShape, Array, Array]]:

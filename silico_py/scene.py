@@ -14,7 +14,15 @@ from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
 from silico_py.body import IDENTITY, Body
-from silico_py.primitives import Bundle, ConvexShape, Shape, pytree, pytree_dataclass, static
+from silico_py.primitives import (
+    Bundle,
+    ConvexShape,
+    Shape,
+    assign,
+    pytree,
+    pytree_dataclass,
+    static,
+)
 from silico_py.primitives._checks import several
 from silico_py.validation import check_unit, not_negative, number, quaternions, vector
 
@@ -94,17 +102,16 @@ class Scene:
         environment = several("environment", environment, "shapes")
         exclude = several("exclude", exclude, "pairs of names")
         fixtures = [_fixtures(entry) for entry in environment]
-        values = {
-            "bodies": bodies,
-            "environment": tuple(chain.from_iterable(fixtures)),
-            "timestep": number("timestep", timestep, positive=True),
-            "gravity": vector("gravity", gravity, 3),
-            "exclude": frozenset(_exclusions(exclude, names, [len(f) for f in fixtures])),
-        }
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
+        assign(
+            self,
+            bodies=bodies,
+            environment=tuple(chain.from_iterable(fixtures)),
+            timestep=number("timestep", timestep, positive=True),
+            gravity=vector("gravity", gravity, 3),
+            exclude=frozenset(_exclusions(exclude, names, [len(f) for f in fixtures])),
+        )
         # Pairs are known only now.
-        object.__setattr__(self, "friction", self._coefficients(friction))
+        assign(self, friction=self._coefficients(friction))
         check_precision(self)
 
     def _coefficients(self, friction: ArrayLike) -> Array:
