@@ -22,7 +22,7 @@ from silico_py.reference.collision import solvers
 from silico_py.reference.sampling import PAIRS
 
 QUICK_COUNT, FULL_COUNT = 30, 1000
-QUICK_PAIRS = PAIRS[::5]  # of a taste: compiling takes most of its time
+QUICK_PAIRS = PAIRS[::5]  # compiling takes most of the time
 BATCH = 10  # pairs a call; a batch waits for its slowest member
 # Largest errors: of alpha and of the point over max(1, alpha), of the normal absolute, of the
 # slope over its size.
@@ -31,7 +31,7 @@ SPACINGS = (1e-3, 1e-4, 1e-5, 1e-6)  # of central differences, in lengths; a kin
 
 
 def run(quick: bool, console: Console) -> bool:
-    """Every pair, some for a taste; True when all converge and every error is below its bar."""
+    """Every pair (`quick` some); True when all converge and every error is below its bar."""
     count, met = QUICK_COUNT if quick else FULL_COUNT, True
     results: dict[str, Any] = {}
     out = Table("pair", box=box.SIMPLE_HEAD, padding=0, caption=caption(count))

@@ -276,7 +276,7 @@ def over_devices(function: Callable, fixed: Any, members: Any) -> tuple[Callable
 
 
 def program_memory(program: Any) -> int:
-    """What a program from `compiled` takes: arguments, results and temporaries [bytes]."""
+    """Memory of a program from `compiled`: arguments, results and temporaries [bytes]."""
     known = program.memory_analysis()
     devices = len(jax.tree.leaves(program.input_shardings)[0].device_set)
     parts = known.argument_size_in_bytes, known.output_size_in_bytes, known.temp_size_in_bytes
@@ -284,10 +284,10 @@ def program_memory(program: Any) -> int:
 
 
 def free_memory() -> int | None:
-    """On the devices that jax would use [bytes]; None where that is not told."""
-    told = [device.memory_stats() or {} for device in jax.devices()]  # None on the CPU
-    if all("bytes_limit" in stats for stats in told):
-        return sum(stats["bytes_limit"] - stats["bytes_in_use"] for stats in told)
+    """On the devices that jax would use [bytes]; None where that is unknown."""
+    found = [device.memory_stats() or {} for device in jax.devices()]  # None on the CPU
+    if all("bytes_limit" in stats for stats in found):
+        return sum(stats["bytes_limit"] - stats["bytes_in_use"] for stats in found)
     known = Path("/proc/meminfo")
     lines = known.read_text().splitlines() if known.exists() else []
     free = [int(line.split()[1]) for line in lines if line.startswith("MemAvailable")]

@@ -18,7 +18,8 @@ from silico_py.tangents import difference, perturb
 
 # Of central differences: what polishing leaves shows below, curvature above.
 H = {1e-3: 1e-5, 1e-6: 1e-6, 1e-9: 1e-7}
-LIMITS = {1e-3: 1e-5, 1e-6: 1e-4, 1e-9: 1e-3}  # largest relative error of a column
+# Largest relative error of a column: the smaller the relaxation, the larger that of differences.
+LIMITS = {1e-3: 1e-5, 1e-6: 1e-4, 1e-9: 1e-3}
 
 
 def derivative(scene, state, rho):

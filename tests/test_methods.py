@@ -151,7 +151,7 @@ CASES = {"members": 2, "frequencies": (10,), "relaxations": (1e-3,), "seconds": 
 @pytest.fixture(scope="module")
 def rows():
     """Of the single-level method; the bilevel takes long to compile."""
-    (row,) = experiments.drops(drop("sphere"), methods=("single-level",), **CASES)
+    (row,) = experiments.Grid(drop("sphere"), methods=("single-level",), **CASES).rows()
     return [row, row | {"method": "bilevel"}]
 
 

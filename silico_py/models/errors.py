@@ -40,7 +40,7 @@ LISTED = 10
 
 
 class ModelWarning(UserWarning):
-    """Something of a model is left out or approximated that a user may not miss."""
+    """A part of a model is left out or approximated, and the user should know."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Element:
         kind: the word that `ignore` takes.
         tag: XML tag.
         name: as in the file; a number where the file gives none.
-        remark: what about it.
+        remark: why, where the kind alone does not say.
     """
 
     kind: str
@@ -69,8 +69,8 @@ class UnsupportedModelError(ValueError):
     Attributes:
         source: the file.
         elements: each of them.
-        ignore: the kinds to load it without, also those that it was already; none where that
-            does not help.
+        ignore: the kinds to leave out so that it loads, those ignored already among them; empty
+            where that does not help.
     """
 
     ignore: tuple[str, ...] = ()

@@ -55,7 +55,7 @@ def study(
         out: folder for tables (csv, json) and figures (png).
         quick: a few starts, time steps and relaxations.
         others: of `OTHERS`, dropped (or run) like the paper's polytope.
-        runs: of each case of a drop, 100 by default, of a taste 4.
+        runs: of each case of a drop; 100 by default, 4 if quick.
         console: where tables go.
 
     Raises:
@@ -68,15 +68,15 @@ def study(
         raise ValueError(f"others: expected names of {OTHERS}, got {sorted(unknown)}")
     if runs is not None and runs < 1:
         raise ValueError(f"runs: expected at least 1, got {runs}")
-    taste = (QUICK if quick else {}) | ({} if runs is None else {"members": runs})
-    few = taste | {"members": 2 if quick else 10, "seconds": 1.0}
+    chosen = (QUICK if quick else {}) | ({} if runs is None else {"members": runs})
+    few = chosen | {"members": 2 if quick else 10, "seconds": 1.0}
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        paper = Table("planar_polytope", Grid(planar_polytope(), **taste, pool=pool), DROP_FIELDS)
+        paper = Table("planar_polytope", Grid(planar_polytope(), **chosen, pool=pool), DROP_FIELDS)
         blocks = Table("two_blocks", Grid(two_blocks(), **few, pool=pool), STACK_FIELDS)
         tables = [blocks, paper]  # the former compile longest
         for name in others:
             found = jittered(name) if name in SECONDS else drop(name)
-            grid = Grid(found, **taste, seconds=SECONDS.get(name, 1.5), pool=pool)
+            grid = Grid(found, **chosen, seconds=SECONDS.get(name, 1.5), pool=pool)
             tables.append(Table(name, grid, DROP_FIELDS))
         known = [_known(table, folder) for table in tables]  # refused before anything compiles
         times = report.load_times(folder / "timing.json")
@@ -85,7 +85,7 @@ def study(
             ahead = range(len(begun), min(k + 2, len(tables)))
             begun += [_rows_to_come(tables[j], known[j]) for j in ahead]
             _finish(table, known[k], begun[k], folder, console)
-        # A taste times what is compiled already.
+        # A quick study times what is compiled already.
         timed = paper.grid if quick else timed_grid(drop("box"), pool=pool)
         if not times:
             times = _timed(timed, QUICK_TIMED if quick else TIMED, folder, console)

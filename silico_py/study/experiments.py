@@ -26,7 +26,7 @@ from silico_py.study.runs import (
     compiled_judge,
     compiled_runner,
 )
-from silico_py.study.scenes import Experiment, two_blocks
+from silico_py.study.scenes import Experiment
 
 FREQUENCIES = (10, 20, 30, 50, 70, 100)
 RELAXATIONS = (1e-3, 1e-4, 1e-5, 1e-6, 1e-8, 1e-10)
@@ -142,16 +142,6 @@ def _summary(found: Outcome, verdict: Verdict) -> Row:
         "linear momentum": float(verdict.linear.mean()),
         "angular momentum": float(verdict.angular.mean()),
     }
-
-
-def drops(experiment: Experiment, **chosen: Any) -> Iterator[Row]:
-    """Fig. 9, rows in any order; options are those of `Grid`."""
-    return Grid(experiment, **chosen).rows()
-
-
-def stacks(**chosen: Any) -> Iterator[Row]:
-    """Fig. 10: mean momentum of two blocks that should rest, ten offsets, 1 s."""
-    return drops(two_blocks(), **({"members": 10, "seconds": 1.0} | chosen))
 
 
 def timing(grid: Grid, steps: int = 20_000) -> dict[str, list[float]]:
