@@ -31,7 +31,9 @@ OTHER = (
 
 
 class Remembered(NamedTuple):
-    """The last solutions, and whose contacts they are of.
+    """The guess that a step leaves for the next one: the last solutions and their contacts.
+
+    It is handed on as it is: from `no_guess` or `Info.guess` to `step`, `rollout` or `linearize`.
 
     Attributes:
         differences: backward differences along a leading axis: the last solution, its change from

@@ -26,9 +26,16 @@ from silico_py.solver.iterate import Iterate
 from silico_py.solver.problem import Problem, choose
 from silico_py.solver.vectors import Variables
 
-# The first one needs a guess; TURN follows the path from the first fold of COLD; PART solves a
-# member of a family from the start, the last three look at a member further on and solve it from
-# the solution of the one before.
+# The stages of a search, one attempt each:
+# GUESSED    from a guess,
+# COLD       from the start,
+# TURN       along the path from the first fold of COLD,
+# EASED      from the start, eased from the beginning,
+# FOLLOW     along the path from the start,
+# PART       at a member of a family, from the start,
+# LOOK_ON    no step: only the residual at a member further on,
+# GO_ON      at that member, from the solution of the last one,
+# FOLLOW_ON  the same along the path.
 GUESSED, COLD, TURN, EASED, FOLLOW, PART, LOOK_ON, GO_ON, FOLLOW_ON = range(9)
 
 # Residual of a guess from which on it is not tried, and of one in a crowd.
