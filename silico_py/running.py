@@ -15,7 +15,7 @@ from rich.progress import Progress, SpinnerColumn, TimeElapsedColumn
 from rich.table import Table
 
 import silico_py as sp
-from silico_py import plotting
+from silico_py.viewing import plotting
 
 CHUNK = 25
 FRAMES = 6

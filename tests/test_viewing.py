@@ -20,8 +20,7 @@ import pytest
 from stepping import rolled
 
 import silico_py as sp
-from silico_py import plotting
-from silico_py.viewing import Page, Replay
+from silico_py.viewing import Page, Replay, plotting
 from silico_py.viewing.meshes import split_creases
 
 ROOT = Path(__file__).resolve().parents[1]

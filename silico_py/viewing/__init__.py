@@ -1,4 +1,4 @@
-"""Looking at simulations: a live window, a page in one file, a frame in a notebook."""
+"""Looking at simulations: a live window, a page in one file, a frame in a notebook, pictures."""
 
 from silico_py.viewing.page import Page as Page
 from silico_py.viewing.page import save_html as save_html
