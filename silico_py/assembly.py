@@ -212,8 +212,8 @@ def _of_bodies(
 def _parting(batches: list[ContactBatch], mass: Float[Array, " n"]) -> Float[Array, " n"]:
     """How many times larger the unit of speed is for each body: those that overlap have to part.
 
-    In a small unit impulses would be far from their start. It is doubled until it is large enough,
-    so that its derivative by the poses is zero.
+    In a small unit impulses would be far from their start. The unit is doubled until it is large
+    enough, so that its derivative by the poses is zero.
     """
 
     def units(c: Contact) -> Float[Array, " contacts"]:
@@ -300,11 +300,11 @@ def _stacked(members: list[tuple[int, Any, Array, Array]]) -> PieceBatch:
 
 
 def _unit_speed(pieces: Iterable[PieceBatch]) -> Float[Array, ""]:
-    """1 m/s, or times the root of the smallest shape's size where that is more than a metre.
+    """1 m/s, times the root of the smallest shape's size in metres where that is more than one.
 
-    Falls over their own size end at speeds that grow with its root: impulses and slips of large
-    bodies would be far from their start. It is the smallest that counts, for what moves the large
-    body under it by a share of that one's size moves it by many of its own.
+    A body that falls over its own size ends at a speed that grows with the root of it: impulses
+    and slips of large bodies would be far from their start. The smallest counts, for what moves a
+    large body by a share of its size moves a small one on it by many of its own.
     """
     shapes = [batch.sides.shape for batch in pieces if batch.sides.shape.scaled]
     sizes = [jnp.min(each(lambda shape: shape.characteristic_length)(s)) for s in shapes]
@@ -321,7 +321,8 @@ def _friction_of(scene: Scene, pairs: np.ndarray) -> Float[Array, " pairs"]:
 def _contacts(
     pairs: Pairs, motions: Motion, relaxation: Array, speed: Array
 ) -> tuple[Contact, Float[Array, "contacts 3"]]:
-    """Contacts, and from where they are seen: far from the origin of the world positions round."""
+    """Contacts, and the points from which they are seen: far from the origin positions would be
+    rounded."""
     a, b = pairs.sides(motions)
     anchors = jax.lax.stop_gradient(a.motion.position)
     a, b = (each(seen_from)(side, anchors) for side in (a, b))

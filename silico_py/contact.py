@@ -44,9 +44,10 @@ def lighter(a: Side, b: Side) -> Float[Array, ""]:
 
 
 def slip_unit(a: Side, b: Side, speed: Float[Array, ""]) -> Float[Array, ""]:
-    """Unit of slip of a pair: that of `speed`, or as fast as it is before the step over `FAST`.
+    """Unit of slip of a pair: `speed`, or its slip before the step over `FAST` if that is more.
 
-    In a small unit friction of fast pairs would be as far from its start as their slip is from 1.
+    In a small unit the friction of fast pairs would be as far from its start as their slip is from
+    1.
     """
     fast = safe_norm(_velocity(a) - _velocity(b)) + _sweep(a) + _sweep(b)
     return jnp.maximum(speed, fast / FAST)
@@ -88,8 +89,8 @@ class Contact(NamedTuple):
     relaxation: Float[Array, ""]
     impulse: Float[Array, ""]  # unit of impulse [kg m/s], less where the pair acts in part
     length: Float[Array, ""]  # unit of length [m]
-    speed: Float[Array, ""]  # unit of speed, one for the scene but for what overlaps [m/s]
-    slip: Float[Array, ""]  # unit of slip: that, more for fast pairs [m/s]
+    speed: Float[Array, ""]  # unit of speed: that of the scene, more for bodies that overlap [m/s]
+    slip: Float[Array, ""]  # unit of slip: the same, more for fast pairs [m/s]
     origin: Float[Array, "3"]  # of the contact point unknown, world [m]
     slack_unit: Float[Array, ""]  # of shapes and friction: 1, more for distant pairs
     least_alpha: Float[Array, ""]  # at the end of the step: 1, less lets shapes overlap
@@ -240,8 +241,8 @@ def _wrench(impulse: Float[Array, "3"], arm: Float[Array, "3"]) -> Float[Array, 
 def ease(c: Contact, easing: Float[Array, ""]) -> Contact:
     """The contact with less friction: sticking contacts near the limit fold the path.
 
-    Bodies in flight are not pushed meanwhile: before the contact points are found, impulses at long
-    arms would throw them about.
+    Meanwhile bodies in flight get no impulses: before the contact points are found, impulses at
+    long arms would throw them about.
     """
     impulse = jnp.where(c.in_flight & (easing > 0), 0, c.impulse)
     return c._replace(friction=(1 - EASED_FRICTION * easing) * c.friction, impulse=impulse)
@@ -259,7 +260,7 @@ def posed(c: Contact, change: Float[Array, "arity 6"]) -> Contact:
 
 
 def seen_from(side: Side, anchor: Float[Array, "3"]) -> Side:
-    """With positions from there; the place of a half-space is that of its plane closest by."""
+    """With positions relative to `anchor`; of a half-space, the nearest point of its plane."""
     if side.motion is not None:
         return side._replace(motion=side.motion._replace(position=side.motion.position - anchor))
     position = side.position - anchor

@@ -54,18 +54,18 @@ class StepReport:
 
     Everything is in the units of the contact (impulse: its lighter body at the unit of
     speed; length: its smaller shape) or of the body (momentum: its mass at the unit of speed), as
-    the relaxation is. The unit of speed is 1 m/s, or times the root of the smallest shape's size
-    where that is more than a metre; that of bodies and slips which are faster before the step than
-    twice that is half as much as they, and that of bodies that overlap is doubled until they part
-    with no more than `silico_py.assembly.PARTING` of it.
+    the relaxation is. The unit of speed is 1 m/s, times the root of the smallest shape's size in
+    metres where that is more than one. For bodies and slips faster before the step than twice that
+    it is half their speed, and for bodies that overlap it is doubled until they part with no more
+    than `silico_py.assembly.PARTING` of it.
 
     Attributes:
         pose: the next pose is the present one moved by the next velocity.
         momentum: linear balance of applied and contact impulses.
         angular_momentum: angular balance about the centre of mass.
-        point: excess of the scaling that holds the contact point, over alpha.
-        exact: alpha over the exact one of `reference.collide`.
-        certificate: alpha over the bound that the reported normal proves.
+        point: scaling beyond alpha that the contact point needs.
+        exact: alpha less the exact one of `reference.collide`.
+        certificate: alpha less the bound that the reported normal proves.
         normal: its length less 1; against a half-space, its difference from that one's own.
         gap: (alpha - 1) gamma, the complementarity of gap and normal impulse.
         normal_force: normal impulse, not negative.

@@ -16,7 +16,7 @@ Sides = tuple[Placed, Placed]
 
 
 def of_scene(scene: Scene) -> float:
-    """1 m/s, or times the root of the smallest shape's size where that is more than a metre."""
+    """1 m/s, times the root of the smallest shape's size in metres where that is more than one."""
     shapes = [piece[0] for body in scene.bodies for piece in body.pieces]
     shapes += [fixture.shape for fixture in scene.environment if fixture.shape.scaled]
     return math.sqrt(max(1.0, min(float(shape.characteristic_length) for shape in shapes)))
