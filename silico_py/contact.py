@@ -127,6 +127,11 @@ class Kinematics(NamedTuple):
         """Velocity of the body's material point at a world point."""
         return self.velocity + rotation.cross(self.spin, point - self.center_of_mass)
 
+    def bend_at(self, point: Float[Array, "3"]) -> Float[Array, "3"]:
+        """Acceleration of that point about the centre of mass, w x (w x r) [m/s^2]."""
+        arm = point - self.center_of_mass
+        return rotation.cross(self.spin, rotation.cross(self.spin, arm))
+
 
 class Touch(NamedTuple):
     """Geometry and impulses of a contact, dimensionless but for the point.
@@ -216,8 +221,7 @@ def exchange(
     """Impulses on the bodies, gap and friction where both sides end; `easing` takes the friction
     limit's slope away."""
     a, b = ends
-    normal = touch.normal
-    slip = a.velocity_at(touch.point) - b.velocity_at(touch.point)
+    normal, slip = touch.normal, slip_at(touch.point, ends, c)
     limit = friction.limit(c.friction, touch.gamma, normal, c.relaxation)
     limit = (1 - easing) * limit + easing * jax.lax.stop_gradient(limit)
     tangential = friction.project(normal, touch.beta[1:])
@@ -232,6 +236,36 @@ def exchange(
         limit=(touch.beta[0] - limit)[None],
         slack=jnp.concatenate([(touch.alpha - c.least_alpha)[None], slack]),
     )
+
+
+def slip_at(
+    point: Float[Array, "3"], ends: tuple[Kinematics, Kinematics], c: Contact
+) -> Float[Array, "3"]:
+    """How fast a slips along b in the step, at a world point where it ends [m/s].
+
+    It is zero where the point has not moved along: with the relative velocity V at the end alone,
+    what sticks would drift by h^2 |w|^2 |r| / 2, and a body that turns while friction wedges it
+    would have to slip and could not. With a body a on a fixed one, the Cayley map has moved its
+    material point by d with
+
+        (1 + [h w_a / 2]x) d / h = V + h / 2 (w_a x V - w_a x (w_a x r_a)).
+
+    Between two bodies, V counts less the mean of both velocities, weighted by mass: all of this is
+    the same however both move together.
+    """
+    a, b = ends
+    velocity = a.velocity_at(point) - b.velocity_at(point)
+    share_a, share_b = spin_shares(c)
+    turned = rotation.cross(share_a * a.spin + share_b * b.spin, velocity)
+    return velocity + c.a.motion.timestep / 2 * (turned - a.bend_at(point) + b.bend_at(point))
+
+
+def spin_shares(c: Contact) -> tuple[Float[Array, ""] | float, Float[Array, ""] | float]:
+    """How much the spins of a and of b turn their relative velocity: by the mass of the other."""
+    if c.b.motion is None:
+        return 1.0, 0.0
+    share = c.b.motion.mass / (c.a.motion.mass + c.b.motion.mass)
+    return share, 1 - share
 
 
 def _wrench(impulse: Float[Array, "3"], arm: Float[Array, "3"]) -> Float[Array, "6"]:

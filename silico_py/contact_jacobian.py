@@ -16,7 +16,16 @@ from jaxtyping import Array, Float
 
 from silico_py import rotation
 from silico_py.blocks import Blocks, Columns, Matrix
-from silico_py.contact import Contact, Formulation, Kinematics, Side, both_kinematics, posed
+from silico_py.contact import (
+    Contact,
+    Formulation,
+    Kinematics,
+    Side,
+    both_kinematics,
+    posed,
+    slip_at,
+    spin_shares,
+)
 from silico_py.friction import squared_norm
 from silico_py.primitives import ConvexShape
 from silico_py.rotation import skew
@@ -63,6 +72,8 @@ class SideDerivative(NamedTuple):
     d_pressed: Blocks  # of the normal, by the duals
     d_arm: Blocks
     d_velocity: Blocks
+    d_spin: Blocks
+    d_bend: Blocks  # of the point's acceleration about the centre of mass
     d_slack: Blocks
 
     @property
@@ -174,7 +185,7 @@ def _derivatives(
         for name, at, tangent in zip_longest("ab", ends, tangents)
     )
     normal, d_normal = (a.normal + b.normal) / 2, (a.d_normal + b.d_normal).times(0.5)
-    slip, d_slip = a.velocity - b.velocity, a.d_velocity - b.d_velocity
+    slip, d_slip = slip_at(u.primal.point, ends, c), _d_slip(a, b, ends, c)
     project = jnp.eye(3, dtype=x.dtype) - jnp.outer(normal, normal) / squared_norm(normal)
     tangential = matmul(project, u.beta[1:])
     d_tangential = d_normal.mapped(_d_project(normal, project, u.beta[1:]))
@@ -208,7 +219,7 @@ def _side(
     lever, spin, turned = skew(arm), skew(at.spin), skew(normal)
     # A fixed body has no columns: what it is given here is dropped.
     t = tangent or Tangent(0.0, 0.0, eye, eye)
-    leaned, tilted = matmul(lever, t.turn), -matmul(turned, t.turn)
+    leaned, tilted, twice = matmul(lever, t.turn), -matmul(turned, t.turn), matmul(spin, spin)
 
     def blocks(rows: int, **named: Array) -> Blocks:
         own = ("linear", "angular", "eps", "dual")
@@ -228,6 +239,13 @@ def _side(
             angular=-matmul(lever, t.spin),
             point=c.length * spin,
         ),
+        d_spin=blocks(3, angular=t.spin),
+        d_bend=blocks(
+            3,
+            linear=-t.position * twice,
+            angular=-matmul(skew(matmul(spin, arm)) + matmul(spin, lever), t.spin),
+            point=c.length * twice,
+        ),
         d_slack=blocks(
             len(dual),
             linear=-t.position / c.length * to_point,
@@ -237,6 +255,18 @@ def _side(
             eps=piece.map.to_eps,
         ),
     )
+
+
+def _d_slip(
+    a: SideDerivative, b: SideDerivative, ends: tuple[Kinematics, Kinematics], c: Contact
+) -> Blocks:
+    """Derivative of `slip_at`."""
+    half, (share_a, share_b) = c.a.motion.timestep / 2, spin_shares(c)
+    velocity, spin = a.velocity - b.velocity, share_a * ends[0].spin + share_b * ends[1].spin
+    to_slip = jnp.eye(3, dtype=velocity.dtype) + half * skew(spin)
+    d_slip = (a.d_velocity - b.d_velocity).mapped(to_slip) - (a.d_bend - b.d_bend).times(half)
+    d_spin = a.d_spin.times(share_a) + b.d_spin.times(share_b)
+    return d_slip - d_spin.mapped(half * skew(velocity))
 
 
 def _d_project(normal: Array, project: Array, v: Float[Array, "3"]) -> Float[Array, "3 3"]:

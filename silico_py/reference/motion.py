@@ -41,6 +41,11 @@ class Motion(NamedTuple):
         """Velocity of the material point at a world point [m/s]."""
         return self.velocity + np.cross(self.turn.apply(self.spin), point - self.position)
 
+    def displacement_at(self, point: np.ndarray, before: Motion) -> np.ndarray:
+        """From where the material point at a world point was before [m]."""
+        held = self.turn.inv().apply(point - self.position)
+        return point - (before.position + before.turn.apply(held))
+
 
 class Load(NamedTuple):
     """What acts on a body during the step.

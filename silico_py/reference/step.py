@@ -158,7 +158,7 @@ def _contact(
     speed = max(speeds[i] for i in bodies)
     unit = speed * min(float(scene.bodies[i].mass) for i in bodies)
     point, force = np.asarray(contacts.point[k], float), np.asarray(contacts.force[k], float)
-    velocities = [after[i].velocity_at(point) for i in bodies] + [np.zeros(3)]
+    slip = _slip(scene, bodies, before, after, point)
     return Contact(
         name=f"contact {k}, {_label(scene, pair)}",
         a=a,
@@ -167,11 +167,30 @@ def _contact(
         point=point,
         normal=np.asarray(contacts.normal[k], float),
         impulse=float(scene.timestep) * force / unit,
-        slip=(velocities[0] - velocities[1]) / units.of_slip(scene, pair, before, speed),
+        slip=slip / units.of_slip(scene, pair, before, speed),
         friction=float(np.broadcast_to(scene.friction, len(scene.pairs))[k]),
         unit=unit,
         length=_length(a, b),
     )
+
+
+def _slip(
+    scene: Scene, bodies: list[int], before: list[Motion], after: list[Motion], point: np.ndarray
+) -> np.ndarray:
+    """How fast the first of one or two bodies slides along the other at a world point [m/s].
+
+    Of what the material points there have moved in the step beyond their common motion each is
+    turned and stretched by its own spin: whatever sticks has no slip.
+    """
+    velocities = [after[i].velocity_at(point) for i in bodies]
+    masses = [float(scene.bodies[i].mass) for i in bodies]
+    common = np.average(velocities, axis=0, weights=masses) if len(bodies) > 1 else np.zeros(3)
+    slips = []
+    for i in bodies:
+        moved = after[i].displacement_at(point, before[i]) / float(scene.timestep) - common
+        half = float(scene.timestep) / 2 * after[i].turn.apply(after[i].spin)
+        slips.append(moved + np.cross(half, moved))
+    return slips[0] - slips[1] if len(slips) > 1 else slips[0]
 
 
 def _sides(scene: Scene, motions: list[Motion], pair: ContactPair) -> tuple[Placed, Placed]:
