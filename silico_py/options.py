@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -143,8 +144,14 @@ def or_default(options: SolverOptions | None) -> SolverOptions:
     return options
 
 
-def check_relaxations(name: str, values: Sequence[float] | Array, dtype: jnp.dtype) -> None:
-    """Refuse none at all, and one that `SolverOptions` or a precision refuses."""
+def check_relaxations(
+    name: str, values: Sequence[float] | Array, dtype: jnp.dtype
+) -> tuple[Any, ...]:
+    """All of them, as floats where they are known.
+
+    Raises:
+        ValueError: for none at all, and for one that `SolverOptions` or the precision refuses.
+    """
     if isinstance(values, (np.ndarray, jax.Array)) and values.ndim == 1:
         values = values.tolist()
     if isinstance(values, str) or not isinstance(values, Sequence) or not values:
@@ -154,6 +161,7 @@ def check_relaxations(name: str, values: Sequence[float] | Array, dtype: jnp.dty
             SolverOptions(relaxation=value).check_precision(dtype)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
+    return tuple(value if _traced(value) else float(value) for value in values)
 
 
 def relaxations(options: SolverOptions, dtype: jnp.dtype) -> tuple[Array, Array]:
