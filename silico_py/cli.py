@@ -108,9 +108,9 @@ def run(
     how = {"relaxation": relaxation, "method": method, "max_contacts": max_contacts}
     ready = _ready(scene, frequency, ignore, how)
     with _complaints():
-        _writable(out)
+        running.make_writable(out)
         if html is not None:
-            _writable(html.parent, html.name)
+            running.make_writable(html.parent, html.name)
     done, console = _simulate(scene, ready, steps)
     name = _label(scene)
     with _complaints():
@@ -153,7 +153,7 @@ def export(
     jax.config.update("jax_enable_x64", True)
     with _complaints():
         made = _made(scene, frequency, ignore)
-        _writable(path.parent, path.name)
+        running.make_writable(path.parent, path.name)
         sp.save_model(*made, path)
     typer.echo(f"wrote {path}")
 
@@ -166,7 +166,7 @@ def demo(
     """The tour: a peg, a stack, two bundles."""
     _check_frequency(frequency)
     with _complaints():
-        _writable(out)
+        running.make_writable(out)
     if tour.main(out, frequency):
         raise typer.Exit(1)
 
@@ -187,10 +187,9 @@ def study(
     jax.config.update("jax_enable_x64", True)
     if quick:  # which compiles more than it runs
         os.environ.setdefault("SILICO_PY_ONE_KERNEL", "0")
-    others = other or ()
+    others = [name for wanted in other or () for name in (OTHERS if wanted == "all" else [wanted])]
     with _complaints():
-        _writable(out)
-        run_study(out, quick, OTHERS if "all" in others else others, runs)
+        run_study(out, quick, others, runs)
 
 
 @app.command()
@@ -204,7 +203,6 @@ def plan(
     """Plan a ready task: time, nodes and a picture of the plan."""
     jax.config.update("jax_enable_x64", True)
     with _complaints():
-        _writable(out)
         reached = plan_ready_scene(out, goal, seed)
     if not reached:
         raise typer.Exit(1)
@@ -299,18 +297,6 @@ def _complaints() -> Iterator[None]:
         raise typer.BadParameter(message) from error
     except (ValueError, OSError, ImportError) as error:
         raise typer.BadParameter(str(error)) from error
-
-
-def _writable(folder: Path, file: str | None = None) -> None:
-    """Make a folder, and check in time that it, or a file in it, can be written."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError) as error:
-        raise NotADirectoryError(f"{folder}: is no folder, and cannot be made one") from error
-    if not os.access(folder, os.W_OK):
-        raise PermissionError(f"{folder}: cannot be written")
-    if file is not None and (folder / file).is_dir():
-        raise IsADirectoryError(f"{folder / file}: is a folder")
 
 
 def _name(scene: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -151,11 +152,13 @@ def or_default(options: SolverOptions | None) -> SolverOptions:
     return options
 
 
-def check_relaxations(name: str, values: Sequence[float] | Array, dtype: jnp.dtype) -> None:
-    """Refuse an empty sequence, and a relaxation that `SolverOptions` or `dtype` refuses.
+def check_relaxations(
+    name: str, values: Sequence[float] | Array, dtype: jnp.dtype
+) -> tuple[Any, ...]:
+    """All of them, as floats where they are known.
 
     Raises:
-        ValueError: for either, or for what is no sequence.
+        ValueError: for none at all, and for one that `SolverOptions` or the precision refuses.
     """
     if isinstance(values, (np.ndarray, jax.Array)) and values.ndim == 1:
         values = values.tolist()
@@ -166,6 +169,7 @@ def check_relaxations(name: str, values: Sequence[float] | Array, dtype: jnp.dty
             SolverOptions(relaxation=value).check_precision(dtype)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
+    return tuple(value if _traced(value) else float(value) for value in values)
 
 
 def relaxations(options: SolverOptions, dtype: jnp.dtype) -> tuple[Array, Array]:

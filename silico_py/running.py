@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -77,6 +78,22 @@ def run(
     trajectory = jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[:steps], *parts)
     run_seconds *= steps / (len(parts) * chunk_steps)
     return Run(scene, start, trajectory, compile_seconds, run_seconds)
+
+
+def make_writable(folder: Path, file: str | None = None) -> None:
+    """Make a folder, and see in time whether it, or a file in it, can be written.
+
+    Raises:
+        OSError: where it cannot.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise NotADirectoryError(f"{folder}: is no folder, and cannot be made one") from error
+    if not os.access(folder, os.W_OK):
+        raise PermissionError(f"{folder}: cannot be written")
+    if file is not None and (folder / file).is_dir():
+        raise IsADirectoryError(f"{folder / file}: is a folder")
 
 
 def failures(done: Run) -> int:

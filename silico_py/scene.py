@@ -155,15 +155,26 @@ class Scene:
         )
 
 
+def check_scene(scene: Scene) -> None:
+    """Refuse what is no scene, or several.
+
+    Raises:
+        ValueError: for another type, and for scenes that are stacked outside of `jax.vmap`.
+    """
+    if not isinstance(scene, Scene):
+        raise ValueError(f"scene: expected a Scene, got {type(scene).__name__}")
+    if np.ndim(scene.timestep):
+        raise ValueError(f"scene: is a batch of shape {np.shape(scene.timestep)}; use jax.vmap")
+
+
 def check_state(scene: Scene, state: State, name: str = "state") -> None:
     """Refuse a state that `Scene.state` would not have made; NaN is for the step to report.
 
     Raises:
-        ValueError: for fields of the wrong shape, type or precision, or quaternions that are not
-            unit ones.
+        ValueError: for fields of the wrong shape, type or precision, quaternions that are not
+            unit ones, or as `check_scene`.
     """
-    if not isinstance(scene, Scene):
-        raise ValueError(f"scene: expected a Scene, got {type(scene).__name__}")
+    check_scene(scene)
     if not isinstance(state, State):
         raise ValueError(f"{name}: expected a State, got {type(state).__name__}")
     n = len(scene.bodies)

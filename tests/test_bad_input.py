@@ -131,6 +131,7 @@ CASES = {
     "negative steps": ("controls", lambda: sp.rollout(scene(), scene().state(), -3)),
     "part of a step": ("controls", lambda: sp.rollout(scene(), scene().state(), 10.0)),
     "dictionary": ("options", lambda: step(options={"relaxation": 1e-6})),
+    "stacked scenes": ("scene: is a batch", lambda: sp.step(stacked(), scene().state())),
     "no state": ("state", lambda: sp.step(scene(), (1, 2))),
     "number for the guess of a linearisation": (
         "guess",
@@ -222,6 +223,10 @@ def two_states():
 
 def fixed(*parts):
     return scene(environment=[Fixture(*parts)])
+
+
+def stacked():
+    return jax.tree.map(lambda v: jnp.stack([v, v]), scene())
 
 
 def single():

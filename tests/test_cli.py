@@ -95,6 +95,8 @@ def test_run_with_fewer_contacts_than_act_says_so(tmp_path):
         (["export", "drop:sphere", "/dev/null/model.xml"], "/dev/null"),
         (["run", "drop:sphere", "--ignore", "motor"], "--ignore"),
         (["demo", "--out", "/dev/null/pictures"], "/dev/null"),
+        (["plan", "--out", "/dev/null/plans"], "/dev/null/plans: is no folder"),
+        (["study", "--out", "/dev/null/study"], "/dev/null/study/full: is no folder"),
         (["demo", "--frequency", "1e-310"], "--frequency: must be positive"),
         (["plan", "--goal", "nan", "0", "0"], "goal"),
         (["plan", "--seed", "-1"], "seed"),
@@ -106,6 +108,22 @@ def test_bad_arguments_are_refused(arguments, message):
     assert result.exit_code == 2
     words = said(result)
     assert message in words and "compiling" not in words
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["plan", "--goal", "nan", "0", "0"],
+        ["plan", "--seed", "-1"],
+        ["study", "--other", "teapot"],
+        ["study", "--other", "all", "--other", "teapot"],
+        ["study", "--quick", "--runs", "0"],
+    ],
+)
+def test_what_is_refused_leaves_no_folder(arguments, tmp_path):
+    result = run(*arguments, "--out", tmp_path / "out")
+    assert result.exit_code == 2, result.output
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_version_is_that_of_the_package():
@@ -157,7 +175,7 @@ def test_the_bar_of_a_plan_ends_at_its_goal(rounds, tmp_path, monkeypatch):
         states = jax.tree.map(lambda v: np.asarray(v)[None], state)
         return planning.Plan(np.zeros((0, 3, 6)), states, 9, 0.1, True, 0.005)
 
-    monkeypatch.setattr(planning_command, "plan_grasp", found)
+    monkeypatch.setattr(planning_command, "solve", found)
     console = Console(file=io.StringIO(), width=80)
     assert planning_command.plan_ready_scene(tmp_path, console=console)
     bar = console.file.getvalue().splitlines()[0]

@@ -241,6 +241,35 @@ def test_an_unknown_experiment_is_named(tmp_path):
         command.study(tmp_path, quick=True, others=["teapot"])
 
 
+def test_others_are_studied_once_each(tmp_path, monkeypatch):
+    studied = []
+    monkeypatch.setattr(command, "_rows_to_come", lambda *_: iter(()))
+    monkeypatch.setattr(command, "_finish", lambda table, *_: studied.append(table.name))
+    monkeypatch.setattr(command.experiments, "timing", lambda *_: {})
+    monkeypatch.setattr(command, "_show", lambda *_: None)
+    others = (name for name in ("sphere", "box", "sphere"))  # to be gone through only once
+    command.study(tmp_path, quick=True, others=others, console=Console(quiet=True))
+    assert studied == ["two_blocks", "planar_polytope", "sphere", "box"]
+
+
+def test_a_study_interrupted_while_it_writes_goes_on_with_both_files(rows, tmp_path, monkeypatch):
+    path = tmp_path / "spheres"
+    report.save_rows(rows[:1], path)
+    with monkeypatch.context() as patch:
+        write, written = report.replace, []
+
+        def interrupted(*given):
+            if written:
+                raise KeyboardInterrupt
+            written.append(write(*given))
+
+        patch.setattr(report, "replace", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            report.save_rows(rows, path)
+    with path.with_suffix(".csv").open() as file:
+        assert len(list(csv.DictReader(file))) >= len(report.load_rows(path))
+
+
 @pytest.mark.parametrize("members", [4, 7, 50, 300])
 def test_steps_are_timed_with_any_number_of_members(members, monkeypatch):
     sizes = set()
@@ -269,7 +298,7 @@ def test_only_methods_with_cases_left_compile(monkeypatch):
 
 
 def test_a_study_needs_runs(tmp_path):
-    with pytest.raises(ValueError, match="runs: expected at least 1"):
+    with pytest.raises(ValueError, match="runs: must be an int, at least 1"):
         command.study(tmp_path, quick=True, runs=0)
 
 

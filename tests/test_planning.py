@@ -16,6 +16,7 @@ from silico_py.planning.task import Task
 GOAL = (0.15, 0.1, np.pi / 2)
 LOCK = sp.scenes.LOCK
 G = 9.81
+UPRIGHT = sp.scenes.UPRIGHT
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +107,27 @@ def test_offsets_turn_the_short_way():
     np.testing.assert_allclose(turned, [0.0, 0.0, 6.0 - 2 * np.pi], atol=1e-12)
 
 
+def with_finger(**changes):
+    """The scene with another left finger."""
+    scene, _ = sp.scenes.grasp()
+    tee, left, right = scene.bodies
+    return dataclasses.replace(scene, bodies=[tee, dataclasses.replace(left, **changes), right])
+
+
+def test_fingers_arrive_where_they_are_sent_whatever_their_stiffness(grasp):
+    scene = with_finger(stiffness=(1e3, 3e2, 2e3, LOCK, LOCK, LOCK))
+    _, state = grasp
+    task = Task.of(scene, state, GOAL)
+    moves = np.array([[-0.05, 0.1], [0.1, 0.05]])
+    height = regrasp.heights(scene, task)
+    up, across, down = regrasp.commands(task, 3, height, moves)
+    lifted, _ = stepped(scene, state, up)
+    np.testing.assert_allclose(lifted.position[1:, 2], height, atol=1e-5)
+    state, _ = stepped(scene, stepped(scene, lifted, across)[0], down)
+    ends = np.array([[-0.25, 0.0], [0.25, 0.0]]) + moves
+    np.testing.assert_allclose(state.position[1:], np.pad(ends, ((0, 0), (0, 1))), atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -116,6 +138,9 @@ def test_offsets_turn_the_short_way():
         ({"options": 3}, "options"),
         ({"state": None}, "state"),
         ({"scene": sp.scenes.drop("box")[0]}, "scene"),
+        ({"scene": None}, "scene"),
+        ({"scene": with_finger(stiffness=(1e3, 0.0, 1e3, LOCK, LOCK, LOCK))}, "'left' needs"),
+        ({"scene": with_finger(shapes=[(sp.Sphere(0.04), (0, 0.1, 0), UPRIGHT)])}, "'left' must"),
     ],
 )
 def test_bad_arguments_of_a_plan(grasp, change, message):
@@ -123,6 +148,15 @@ def test_bad_arguments_of_a_plan(grasp, change, message):
     given = {"scene": scene, "state": state, "goal": GOAL, **change}
     with pytest.raises(ValueError, match=message):
         planning.plan_grasp(**given)
+
+
+@pytest.mark.parametrize("name", ["relaxation", "smoothing"])
+def test_a_plan_in_single_precision_is_refused_before_it_compiles(grasp, name, monkeypatch):
+    monkeypatch.setattr(planning.grasp, "compile_search", pytest.fail)
+    scene, state = jax.tree.map(jnp.float32, grasp)
+    options = planning.PlannerOptions(**{"relaxation": 1e-3, "smoothing": 3e-3, name: 1e-6})
+    with pytest.raises(ValueError, match=rf"options\.{name}: .*float32"):
+        planning.plan_grasp(scene, state, GOAL, options=options)
 
 
 @pytest.mark.parametrize("name", ["stride", "pool", "goal_bias", "damping"])
@@ -213,7 +247,8 @@ def test_identification_of_a_motion_that_is_half_a_turn_off():
     def falling(p):
         return sp.Scene([sp.Body("b", sp.Sphere(0.1), 1.0)], gravity=-p["gravity"] * jnp.eye(3)[2])
 
-    found = planning.identify(falling, {"gravity": 5.0}, start, observed)
+    relaxations = jnp.array([1e-3, 1e-6])
+    found = planning.identify(falling, {"gravity": 5.0}, start, observed, None, relaxations)
     assert found.parameters["gravity"] == pytest.approx(9.0, rel=1e-6)
     assert found.residual == pytest.approx(2 / np.sqrt(6))  # of six numbers a step
 

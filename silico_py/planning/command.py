@@ -12,9 +12,7 @@ from rich.table import Table
 
 from silico_py import running, scenes
 from silico_py.planning import picture
-from silico_py.planning.grasp import Plan, plan_grasp
-from silico_py.planning.task import Task
-from silico_py.validation import count
+from silico_py.planning.grasp import Plan, Problem, solve
 
 GOAL = (0.15, 0.1, 1.5708)  # of the object: x [m], y [m], yaw [rad]
 TOLERANCE = 0.01  # [m]
@@ -43,16 +41,17 @@ def plan_ready_scene(
 
     Raises:
         ValueError: as `plan_grasp`.
+        OSError: for a folder that cannot be written; both before the search.
     """
     console = console or Console()
     scene, state = scenes.grasp()
-    task = Task.of(scene, state, goal)
-    count("seed", seed, least=0)  # refused before a bar shows
-    way = float(task.distance(task.start, task.goal))
+    problem = Problem.of(scene, state, goal, seed, tolerance)
+    running.make_writable(folder)
+    way = float(problem.task.distance(problem.task.start, problem.task.goal))
     with running.progress_bar(console) as progress:
         bar = progress.add_task("compiling", total=None)
         on_round = partial(_show_round, progress, bar, way)
-        plan = plan_grasp(scene, state, goal, seed, tolerance, on_round=on_round)
+        plan = solve(problem, on_round=on_round)
         if plan.reached:
             progress.update(bar, description=f"searched: {plan.nodes} nodes", total=1, completed=1)
     path = folder / "grasp_plan.png"

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
+from silico_py.options import check_relaxations
 from silico_py.planning.options import PlannerOptions
 from silico_py.planning.search import Search, compile_search, replay
 from silico_py.planning.task import Task
@@ -39,6 +40,43 @@ class Plan(NamedTuple):
     distance: float
 
 
+class Problem(NamedTuple):
+    """What `plan_grasp` is asked, checked."""
+
+    scene: Scene
+    state: State
+    task: Task
+    seed: int
+    tolerance: float
+    options: PlannerOptions
+
+    @classmethod
+    def of(
+        cls,
+        scene: Scene,
+        state: State,
+        goal: ArrayLike,
+        seed: int = 0,
+        tolerance: float = 0.01,
+        options: PlannerOptions | None = None,
+    ) -> Problem:
+        """Of arguments of `plan_grasp`.
+
+        Raises:
+            ValueError: as `plan_grasp`.
+        """
+        number("tolerance", tolerance, positive=True)
+        count("seed", seed, least=0)
+        options = PlannerOptions() if options is None else options
+        if not isinstance(options, PlannerOptions):
+            raise ValueError(f"options: expected PlannerOptions, got {type(options).__name__}")
+        task = Task.of(scene, state, goal)
+        for name in ("relaxation", "smoothing"):
+            value = getattr(options, name)
+            check_relaxations(f"options.{name}", (value,), state.position.dtype)
+        return cls(scene, jax.tree.map(np.asarray, state), task, seed, tolerance, options)
+
+
 def plan_grasp(
     scene: Scene,
     state: State,
@@ -53,8 +91,9 @@ def plan_grasp(
     The fingers push in the plane z = 0 and travel above the object when they regrasp.
 
     Args:
-        scene: one free body (the object) and position-controlled spheres (the fingers), all
-            quasi-dynamic, such as `scenes.grasp()`.
+        scene: one free body (the object) and spheres about their origins that are
+            position-controlled along x, y and z (the fingers), all quasi-dynamic, such as
+            `scenes.grasp()`.
         state: the start.
         goal: (x [m], y [m], yaw [rad]) of the object.
         seed: of the samples.
@@ -65,17 +104,17 @@ def plan_grasp(
 
     Raises:
         ValueError: for a scene the planner cannot read, a state that is not one of it, a malformed
-            goal, or values out of range.
+            goal, or values out of range, such as relaxations that the state's precision cannot
+            carry (float32 needs other options than the default ones).
     """
-    number("tolerance", tolerance, positive=True)
-    count("seed", seed, least=0)
-    options = PlannerOptions() if options is None else options
-    if not isinstance(options, PlannerOptions):
-        raise ValueError(f"options: expected PlannerOptions, got {type(options).__name__}")
     if not (on_round is None or callable(on_round)):
         raise ValueError(f"on_round: expected a function, got {type(on_round).__name__}")
-    task = Task.of(scene, state, goal)
-    state = jax.tree.map(np.asarray, state)
+    return solve(Problem.of(scene, state, goal, seed, tolerance, options), on_round)
+
+
+def solve(problem: Problem, on_round: Callable[[int, float], None] | None = None) -> Plan:
+    """The plan of a problem; `on_round` as in `plan_grasp`."""
+    scene, state, task, seed, tolerance, options = problem
     compile_search(scene, state, task, options)
     begin = time.perf_counter()
     search = Search(scene, state, task, options, seed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -48,7 +48,7 @@ def identify(
     start: State,
     observed: State,
     controls: ArrayLike | None = None,
-    relaxations: tuple[float, ...] = RELAXATIONS,
+    relaxations: Sequence[float] | Array = RELAXATIONS,
 ) -> Identified:
     """Find positive parameters whose roll-out follows the observed poses.
 
@@ -76,7 +76,7 @@ def identify(
         number(f"guess[{name!r}]", value, positive=True)
     check_start(_made(make_scene, guess), start, "start")
     steps = _check_observed(observed, len(start.position))
-    check_relaxations("relaxations", relaxations, start.position.dtype)
+    relaxations = check_relaxations("relaxations", relaxations, start.position.dtype)
     shape = (steps, len(start.position), 6)
     controls = vector("controls", np.zeros(shape) if controls is None else controls, *shape)
     at = _fits(make_scene, dict(guess), start, observed, controls)

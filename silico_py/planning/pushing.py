@@ -83,7 +83,7 @@ def push_to(
     directions: tuple[int, ...] = (0, 1),
     limit: float = 10.0,
     tolerance: float = 1e-3,
-    relaxations: tuple[float, ...] = RELAXATIONS,
+    relaxations: Sequence[float] | Array = RELAXATIONS,
 ) -> Push:
     """Find controls of one body that bring another to a pose.
 
@@ -114,7 +114,7 @@ def push_to(
     number("tolerance", tolerance, positive=True)
     number("limit", limit, positive=True)
     count("steps", steps)
-    check_relaxations("relaxations", relaxations, state.position.dtype)
+    relaxations = check_relaxations("relaxations", relaxations, state.position.dtype)
     plan, evaluations = np.zeros((steps, len(directions))), 0
     for rho in relaxations:
         plan, more = _improved(scene, state, goal, plan, rho, actuation, limit, tolerance)

@@ -91,5 +91,5 @@ def commands(
     out[0, task.fingers, 2] = height
     out[1, task.fingers, :2] = moves
     out[2, task.fingers, 2] = -height
-    out[:, task.fingers] *= task.gain[:, None]
+    out[:, task.fingers, :3] *= task.gain
     return out

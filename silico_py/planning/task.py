@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from silico_py.planning import planar
 from silico_py.primitives import Sphere
-from silico_py.scene import Scene, State, check_start
+from silico_py.scene import Scene, State, check_scene, check_start
 from silico_py.validation import vector
 
 
@@ -20,7 +20,8 @@ class Task(NamedTuple):
         object: index of the body to move.
         fingers: indices of the position-controlled spheres.
         radius: of each finger [m].
-        gain: commanded over reached displacement of each finger where nothing touches.
+        gain: commanded over reached displacement of each finger along x, y and z where nothing
+            touches.
         scale: weights of (x, y, yaw) in a distance, (1, 1, radius of gyration [m]).
         start, goal: planar poses of the object (x [m], y [m], yaw [rad]).
     """
@@ -28,7 +29,7 @@ class Task(NamedTuple):
     object: int
     fingers: np.ndarray
     radius: Float[np.ndarray, " fingers"]
-    gain: Float[np.ndarray, " fingers"]
+    gain: Float[np.ndarray, "fingers 3"]
     scale: Float[np.ndarray, "3"]
     start: planar.Pose
     goal: planar.Pose
@@ -39,8 +40,10 @@ class Task(NamedTuple):
 
         Raises:
             ValueError: unless the scene has one free body and otherwise position-controlled
-                spheres, all quasi-dynamic, for a state that is not one of it, or a malformed goal.
+                spheres about their origins, all quasi-dynamic, for a state that is not one of it,
+                or a malformed goal.
         """
+        check_scene(scene)
         held = [bool(body.stiffness[0] > 0) for body in scene.bodies]
         if held.count(False) != 1 or len(held) < 2:
             raise ValueError(
@@ -59,7 +62,7 @@ class Task(NamedTuple):
             object=index,
             fingers=fingers,
             radius=np.array([float(tip.pieces[0][0].radius) for tip in tips]),
-            gain=np.array([1 + float(tip.mass / tip.stiffness[0]) / h**2 for tip in tips]),
+            gain=np.array([1 + np.asarray(tip.mass / tip.stiffness[:3]) / h**2 for tip in tips]),
             scale=np.array([1.0, 1.0, gyration]),
             start=start,
             goal=np.asarray(vector("goal", goal, 3), float),
@@ -80,5 +83,8 @@ def _check(scene: Scene, fingers: np.ndarray) -> None:
         if not body.quasi_dynamic:
             raise ValueError(f"scene: body {body.name!r} must be quasi_dynamic")
     for body in (scene.bodies[k] for k in fingers):
-        if len(body.pieces) != 1 or not isinstance(body.pieces[0][0], Sphere):
-            raise ValueError(f"scene: finger {body.name!r} must be one sphere")
+        shape, position, _ = body.pieces[0]
+        if len(body.pieces) != 1 or not isinstance(shape, Sphere) or np.any(position):
+            raise ValueError(f"scene: finger {body.name!r} must be one sphere about its origin")
+        if not np.all(body.stiffness[:3] > 0):
+            raise ValueError(f"scene: finger {body.name!r} needs a stiffness along x, y and z")

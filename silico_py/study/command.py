@@ -17,6 +17,7 @@ from silico_py import scenes as ready
 from silico_py.study import experiments, report
 from silico_py.study.experiments import Grid, Row, timed_grid
 from silico_py.study.scenes import drop, jittered, planar_polytope, two_blocks
+from silico_py.validation import count
 
 QUICK: dict[str, Any] = {
     "members": 4,
@@ -61,13 +62,15 @@ def study(
     Raises:
         ValueError: for an unknown name in `others`, for fewer runs than one, and where `out` has
             rows of another number of runs, or files that are none of a study.
+        OSError: where `out` cannot be written; both before anything compiles.
     """
     console, folder = console or Console(), Path(out) / ("quick" if quick else "full")
-    unknown = set(others) - set(OTHERS)
+    others = tuple(dict.fromkeys(others))  # each once
+    unknown = [name for name in others if name not in OTHERS]
     if unknown:
-        raise ValueError(f"others: expected names of {OTHERS}, got {sorted(unknown)}")
-    if runs is not None and runs < 1:
-        raise ValueError(f"runs: expected at least 1, got {runs}")
+        raise ValueError(f"others: expected names of {OTHERS}, got {unknown}")
+    if runs is not None:
+        count("runs", runs)
     chosen = (QUICK if quick else {}) | ({} if runs is None else {"members": runs})
     few = chosen | {"members": 2 if quick else 10, "seconds": 1.0}
     with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -80,6 +83,7 @@ def study(
             tables.append(Table(name, grid, DROP_FIELDS))
         known = [_known(table, folder) for table in tables]  # refused before anything compiles
         times = report.load_times(folder / "timing.json")
+        running.make_writable(folder)
         begun: list[Iterator[Row]] = []
         for k, table in enumerate(tables):
             ahead = range(len(begun), min(k + 2, len(tables)))

@@ -37,14 +37,14 @@ PAPER = {
 
 
 def save_rows(rows: list[Row], path: Path) -> None:
-    """Rows as json and csv side by side."""
+    """Rows as csv and json side by side; the latter, which a study goes on from, comes last."""
     path.parent.mkdir(parents=True, exist_ok=True)
     written = io.StringIO(newline="")
     writer = csv.DictWriter(written, list(rows[0]) if rows else [])
     writer.writeheader()
     writer.writerows(rows)
-    replace(path.with_suffix(".json"), json.dumps(rows, indent=1))
     replace(path.with_suffix(".csv"), written.getvalue())
+    replace(path.with_suffix(".json"), json.dumps(rows, indent=1))
 
 
 def replace(path: Path, text: str) -> None:

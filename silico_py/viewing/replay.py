@@ -11,7 +11,7 @@ from scipy.spatial.transform import Rotation
 
 from silico_py import rotation
 from silico_py.one_step import ContactInfo, Info, arms, shift
-from silico_py.scene import ContactPair, Scene, State
+from silico_py.scene import ContactPair, Scene, State, check_scene
 from silico_py.simulate import Trajectory
 from silico_py.status import Status
 from silico_py.viewing.meshes import Piece, Plane, body_pieces, fixtures
@@ -232,8 +232,7 @@ def _largest_piece(scene: Scene) -> float:
 
 def _states(scene: Scene, trajectory: Any) -> State:
     """The states after each step, checked, as numpy arrays."""
-    if not isinstance(scene, Scene):
-        raise ValueError(f"scene: expected a Scene, got {type(scene).__name__}")
+    check_scene(scene)
     if not isinstance(trajectory, Trajectory):
         raise ValueError(
             f"trajectory: expected what rollout returns, got {type(trajectory).__name__}"
