@@ -3,9 +3,10 @@
 Departures from eq. 20 of the single-level paper, each measured: the normal force uses the
 raw sensitivity N = d alpha / d x instead of a unit normal (with unit normals most drops
 fail in 3D), each body's wrench uses its own N, and friction is a second-order cone without
-a tangent basis. The unit of impulse of a contact is that of its lighter body at the unit of
-speed, the unit of length that of its smaller shape, so that the relaxation means the same for
-any mass and size.
+a tangent basis. It counters what the contact point has moved in the step, not its velocity at
+the end: with that, a body that turns while friction wedges it has no step (see `slip_at`). The
+unit of impulse of a contact is that of its lighter body at the unit of speed, the unit of length
+that of its smaller shape, so that the relaxation means the same for any mass and size.
 """
 
 from __future__ import annotations
