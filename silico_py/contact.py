@@ -27,6 +27,7 @@ from silico_py.solver import CellJacobian, CellResidual, CellVariables, ProductC
 from silico_py.solver.dense import dot, matmul, safe_norm
 
 EASED_FRICTION = 0.7  # share of friction that full easing takes away
+FIRMER_FRICTION = 1.0  # the same that it adds the other way
 
 
 class Side(NamedTuple):
@@ -274,13 +275,15 @@ def _wrench(impulse: Float[Array, "3"], arm: Float[Array, "3"]) -> Float[Array, 
 
 
 def ease(c: Contact, easing: Float[Array, ""]) -> Contact:
-    """The contact with less friction: sticking contacts near the limit fold the path.
+    """The contact with less friction, or more below 0: sticking contacts near the limit fold the
+    path, and what slides in vain towards the end of its solutions may stick.
 
     Meanwhile bodies in flight get no impulses: before the contact points are found, impulses at
     long arms would throw them about.
     """
-    impulse = jnp.where(c.in_flight & (easing > 0), 0, c.impulse)
-    return c._replace(friction=(1 - EASED_FRICTION * easing) * c.friction, impulse=impulse)
+    impulse = jnp.where(c.in_flight & (easing != 0), 0, c.impulse)
+    share = jnp.where(easing < 0, FIRMER_FRICTION, EASED_FRICTION)
+    return c._replace(friction=(1 - share * easing) * c.friction, impulse=impulse)
 
 
 def posed(c: Contact, change: Float[Array, "arity 6"]) -> Contact:

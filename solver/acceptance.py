@@ -129,10 +129,11 @@ def _difficulty(it: Iterate, length: Array, options: Options) -> tuple[Array, Ar
     walking = ~it.path.active
     short = jnp.where((length < STALLED_STEP) & walking, it.short_steps + 1, 0)
     # Past all folds easing would lead away from the solution.
-    fold = (length < SHORT_STEP) & (~is_past_folds(it) | (it.easing > 0)) & walking
-    easing = jnp.where(fold, 1, DECAY * it.easing)
+    fold = (length < SHORT_STEP) & (~is_past_folds(it) | (it.easing != 0)) & walking
+    full = jnp.where(it.easing == 0, it.way, jnp.sign(it.easing))
+    easing = jnp.where(fold, full, DECAY * it.easing)
     last = it.iterations + 1 >= options.max_iterations  # which is judged by the problem itself
-    gone = (easing < LEAST_EASING) | is_solved(it, options) | last
+    gone = (jnp.abs(easing) < LEAST_EASING) | is_solved(it, options) | last
     easing = jnp.where(gone, 0, easing).astype(it.easing.dtype)
     # A direction that is not finite cannot be shortened: count it as a full stall.
     return easing, jnp.where(jnp.isfinite(length), short, PATIENCE)

@@ -8,7 +8,9 @@ Where a problem is not monotone its central path folds, and Newton steps shrink 
 before a fold. Each iterate therefore carries an easing, from 0 (the problem itself) to 1 (a
 tamer relative that the cells offer, see `CellGroup`): a short step sets it to 1, every other
 step halves it until the problem itself is back. Where that stalls, the attempt is over; `search`
-says what comes next. One kind of attempt follows a path (see `path`) from the start until that
+says what comes next. Of a problem with one node every other easing goes to -1, another tamer
+relative: what draws iterates to the end of a branch of solutions in one lets go of them in the
+other. One kind of attempt follows a path (see `path`) from the start until that
 has turned and Newton's method takes a long step again.
 """
 
@@ -52,6 +54,7 @@ class Attempt(NamedTuple):
         follow: whether to follow a path until it has turned.
         closely: whether such a path is followed closely, to its end if need be.
         timid: whether it gives up where easing would begin.
+        brief: whether it does so where easing begins once more.
     """
 
     easing: Float[Array, ""]
@@ -59,6 +62,7 @@ class Attempt(NamedTuple):
     follow: Bool[Array, ""]
     closely: Bool[Array, ""]
     timid: Bool[Array, ""]
+    brief: Bool[Array, ""]
 
 
 def begin(
@@ -69,8 +73,9 @@ def begin(
     measures = measure(problem, w, easing, options)
     left = jnp.where(is_polished(measures, options, POLISH_TO), 0, zero + options.polish)
     path = _path(problem, w, measures, how, options)
-    no = jnp.zeros((), bool)
-    return Iterate(w, measures, iterations, iterations, zero, easing, path, left, w, no)
+    folds = (easing != 0).astype(int)
+    way = jnp.ones_like(easing)
+    return Iterate(w, measures, iterations, iterations, zero, easing, way, path, left, w, folds)
 
 
 def _path(problem: Problem, w: Variables, m: Measures, how: Attempt, options: Options) -> Path:
@@ -102,7 +107,7 @@ def is_walking(problem: Problem, it: Iterate, how: Attempt, options: Options) ->
     close = is_past_folds(it) & ~how.timid
     halves = jnp.where(close, LONGER, 2)
     hopeless = it.stalled | (2 * (it.iterations - it.begun) >= halves * how.longest)
-    hopeless |= how.timid & (it.easing > 0)
+    hopeless |= (it.easing != 0) & (how.timid | how.brief & (it.folds > 1))
     lost = (it.path.reach < LEAST_REACH) | (it.path.t > paths.ASTRAY)
     hopeless |= it.path.active & lost
     searching = (it.iterations < options.max_iterations) & (problem.monotone | ~hopeless)
@@ -154,10 +159,16 @@ def _advance(problem: Problem, it: Iterate, options: Options) -> Iterate:
         iterations=it.iterations + 1,
         short_steps=trial.short_steps,
         easing=jnp.where(finite, trial.easing, it.easing),
+        way=_next_way(problem, it.way, trial.easing),
         path=by_mode(problem, it.path, followed, lambda: it.path),
-        fold=choose(finite & ~it.folded, w, it.fold),
-        folded=it.folded | (trial.easing > 0),
+        fold=choose(finite & (it.folds == 0), w, it.fold),
+        folds=it.folds + ((it.easing == 0) & (trial.easing != 0)),
     )
+
+
+def _next_way(problem: Problem, way: Array, easing: Array) -> Array:
+    """A node alone is eased in both ways in turn, the first one is 1."""
+    return jnp.where(easing != 0, -jnp.sign(easing), way) if problem.is_single else way
 
 
 def _followed(path: Path, step: paths.Step, fraction: Array) -> Path:

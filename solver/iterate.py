@@ -96,11 +96,12 @@ class Iterate(NamedTuple):
     iterations: Int[Array, ""]
     begun: Int[Array, ""]  # iteration at which this attempt set out
     short_steps: Int[Array, ""]
-    easing: Float[Array, ""]
+    easing: Float[Array, ""]  # between -1 and 1
+    way: Float[Array, ""]  # of the next one, 1 or -1
     path: Path
     polishing: Int[Array, ""]  # steps left once the tolerances are met
     fold: Variables  # where easing began, the present place if it has not
-    folded: Bool[Array, ""]  # whether it has
+    folds: Int[Array, ""]  # how often it has
 
     @property
     def stalled(self) -> Bool[Array, ""]:

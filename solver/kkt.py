@@ -102,7 +102,7 @@ def _blocks(
 ) -> tuple[Array, tuple[CondensedCell, ...], list[Array]]:
     """The derivatives of the nodes' own rows, the cells without slacks and duals, and the matrices
     that these contribute."""
-    problem = problem.eased(easing)
+    problem, easing = problem.eased(easing), jnp.abs(easing)
     node_jacobian = each(jax.jacfwd(problem.node_residual))(w.y, problem.node_data)
     cells = []
     for group, cell in zip(problem.groups, w.cells, strict=True):

@@ -84,8 +84,9 @@ class CellGroup:
         jacobian: optional derivative `(y, x, z, data, easing) -> CellJacobian`, exact at
             easing 0; at easing 1 it leaves out the terms that make the problem non-monotone.
             Without it `function` is differentiated exactly.
-        ease: optional `(data, easing) -> data`, the parameters of a tamer problem. Both
-            hooks only shape the way: solutions are those of `data` at easing 0.
+        ease: optional `(data, easing) -> data`, the parameters of a tamer problem: of one kind up
+            to 1, of another down to -1. Both hooks only shape the way: solutions are those of
+            `data` at easing 0.
         prepare: optional `(y (arity, ny), data) -> memo`, what `function` and `jacobian` share at
             one point of the nodes: they are then given `(data, memo)` as their data. The memo
             itself is not differentiated.
@@ -173,6 +174,11 @@ class Problem:
     first_share: Float[Array, ""] | None = None
 
     @property
+    def is_single(self) -> bool:
+        """Whether it has one node."""
+        return len(self.node_scale) == 1
+
+    @property
     def has_many_nodes(self) -> bool:
         """Whether there are so many that steps are short and folds follow one another."""
         return len(self.node_scale) >= MANY_NODES
@@ -205,7 +211,7 @@ class Problem:
         return self.node_data, groups, self.node_scale, chosen, self.first_share
 
     def eased(self, easing: Float[Array, ""]) -> Problem:
-        """The problem that the cells offer at `easing`."""
+        """The problem that the cells offer at `easing`, between -1 and 1."""
         groups = (
             g if g.ease is None else replace(g, data=g.ease(g.data, easing)) for g in self.groups
         )

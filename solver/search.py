@@ -5,7 +5,9 @@ central path, the further the larger its residual, and given up at the first sig
 an attempt sets out from the start, and after it another one that is eased from the beginning. With
 many nodes easing meets fold after fold, and close to a solution it leads away from it. There the
 path is followed between the two attempts, from the first fold of the first one on, unless that
-stalled far from any solution: the path is long then, and easing needs a dozen steps.
+stalled far from any solution: the path is long then, and easing needs a dozen steps. With one node
+the first attempt is given up where easing begins a second time, for a branch of solutions has ended
+nearby, and the other one is eased in the other way.
 
 What none of them solves is approached along families of problems that lead to it (see `stages`).
 """
@@ -256,11 +258,12 @@ def _first(problem: Problem, start: Variables, options: Options, guess: Base | N
 def _attempt(problem: Problem, stage: Array) -> Attempt:
     """How to walk at a stage."""
     return Attempt(
-        easing=(stage == EASED).astype(float),
+        easing=jnp.where(stage == EASED, -1.0 if problem.is_single else 1.0, 0.0),
         longest=jnp.array(_longests(problem))[stage],
         follow=(stage == TURN) | (stage == FOLLOW) | (stage == FOLLOW_ON),
         closely=stage != TURN,
         timid=stage == GUESSED,
+        brief=(stage == COLD) & problem.is_single,
     )
 
 

@@ -159,7 +159,8 @@ def _share(
     the less, and enough to make up for its curvature."""
     above = mean_product(problem, it.w) - rho
     predicted = moved(it.w, affine, jnp.minimum(1, boundary_step(problem, it.w, affine)))
-    left, floor = mean_product(problem, predicted) - rho, FLOOR * it.easing * it.measures.residual
+    left = mean_product(problem, predicted) - rho
+    floor = FLOOR * jnp.abs(it.easing) * it.measures.residual
     ratios = jnp.stack([left, floor]) / jnp.where(above > 0, above, jnp.inf)
     affine_share, least = jnp.clip(ratios, 0, 1)
     curved = jnp.where(is_central(it), jnp.minimum(CURVED * curvature, LARGEST_SHARE), 0)
@@ -169,7 +170,7 @@ def _share(
 def _exponent(problem: Problem) -> int:
     if problem.monotone or problem.has_memos:
         return EXPONENT_EAGER
-    return EXPONENT_ALONE if len(problem.node_scale) == 1 else EXPONENT
+    return EXPONENT_ALONE if problem.is_single else EXPONENT
 
 
 @in_one
