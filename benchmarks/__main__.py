@@ -25,6 +25,7 @@ ALL = (
     "robustness_pairs",
     "robustness_towers",
     "robustness_random",
+    "robustness_wedges",
     "robustness_overlaps",
     "sizes",
     "heaps",

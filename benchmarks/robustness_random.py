@@ -61,7 +61,7 @@ def run(quick: bool, console: Console) -> bool:
             name = f"all, {low:g} to {high:g} sizes a step"
             results[name] = harness.counted(whole.converged[here], whole.iterations[here])
     harness.save("robustness_random", results, quick)
-    console.print(table(results))
+    console.print(table(results, "random scenes"))
     return results["all"]["failed"] == 0
 
 
@@ -109,9 +109,9 @@ def member(kinds: tuple[str, ...], rng: np.random.Generator) -> tuple[sp.Scene, 
     return scene, scene.state(position, turns, velocity, turning), size
 
 
-def table(results: dict[str, dict[str, Any]]) -> Table:
+def table(results: dict[str, dict[str, Any]], title: str) -> Table:
     """One row each; in brackets steps that no limit helps."""
-    out = Table("scenes", "steps", "of them", "failed", title="random scenes")
+    out = Table("scenes", "steps", "of them", "failed", title=title)
     for name, row in results.items():
         share = f"{100 * row['failed'] / row['steps']:.2g} %"
         out.add_row(name, str(row["steps"]), harness.cell(row), share)

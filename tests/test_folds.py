@@ -39,9 +39,24 @@ HARD = {
 }
 
 
-def info_of(shape, rows, relaxation, **limits):
-    """Infos of one step from each row, at 10 Hz."""
-    scene, _ = sp.scenes.drop(shape, timestep=0.1)
+# A little less friction, or a longer step, and these would slide: shape, frequency and row.
+STICKING = {
+    "ellipsoid": (
+        10,
+        [0.0354, -0.1478, 0.3176, 0.4019, -0.7065, -0.423, 0.4006]
+        + [0.1771, -0.7388, -3.601, -0.4345, -0.8706, 0.3358],
+    ),
+    "cone": (
+        20,
+        [-0.1017, -0.0811, 0.2786, -0.6791, 0.4445, -0.2097, 0.5452]
+        + [-0.4961, -0.3883, -1.3208, 1.738, 1.26, 0.0166],
+    ),
+}
+
+
+def info_of(shape, rows, relaxation, frequency=10, **limits):
+    """Infos of one step from each row."""
+    scene, _ = sp.scenes.drop(shape, timestep=1 / frequency)
     position, orientation, velocity, spin = np.split(rows[:, None], [3, 7, 10], axis=-1)
     orientation /= np.linalg.norm(orientation, axis=-1, keepdims=True)
     states = sp.State(*map(jnp.asarray, (position, orientation, velocity, spin)))
@@ -55,6 +70,17 @@ def test_more_attempts_solve_what_the_first_do_not(shape):
     assert np.all(info.converged), info.iterations
     assert np.all(info.iterations > 30), info.iterations
     assert np.all(info.residual <= relaxation / 10)
+
+
+@pytest.mark.parametrize("shape", STICKING)
+def test_a_body_sticks_where_solutions_that_slide_have_just_ended(shape):
+    """With less friction alone what is left of these held iterates up for 80 to 118 steps."""
+    frequency, row = STICKING[shape]
+    info = info_of(shape, np.array([row]), 1e-4, frequency, max_iterations=30)
+    assert np.all(info.converged), info.iterations
+    force, normal = info.contacts.force[0, 0], info.contacts.normal[0, 0]
+    along = force @ normal
+    assert np.linalg.norm(force - along * normal) < 0.199 * along  # it does stick
 
 
 def test_folded_steps_converge_to_the_problem_itself():
