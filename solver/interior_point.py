@@ -152,6 +152,7 @@ def _advance(problem: Problem, it: Iterate, options: Options) -> Iterate:
     trial = accept(problem, it, step, options)
     w, measures = trial.w, trial.measures
     followed = partial(_followed, it.path, step.along, trial.fraction)
+    begins = (it.easing == 0) & (trial.easing != 0)
     finite = jnp.isfinite(measures.residual) & jnp.isfinite(measures.complementarity)
     return it._replace(
         w=choose(finite, w, it.w),
@@ -162,7 +163,7 @@ def _advance(problem: Problem, it: Iterate, options: Options) -> Iterate:
         way=_next_way(problem, it.way, trial.easing),
         path=by_mode(problem, it.path, followed, lambda: it.path),
         fold=choose(finite & (it.folds == 0), w, it.fold),
-        folds=it.folds + ((it.easing == 0) & (trial.easing != 0)),
+        folds=it.folds + begins.astype(int),
     )
 
 
