@@ -52,8 +52,8 @@ def simulated(member: Callable, members: int) -> dict:
 
 def thrown_peg(rng: np.random.Generator) -> tuple[sp.Scene, sp.State, sp.SolverOptions]:
     """A peg above its hole, turned and moving at random."""
-    scene, _ = sp.scenes.peg_in_hole(clearance=10 ** rng.uniform(-3.5, -2))
-    scene = dataclasses.replace(scene, timestep=10 ** rng.uniform(-2.4, -1))
+    clearance, timestep = 10 ** rng.uniform(-3.5, -2), 10 ** rng.uniform(-2.4, -1)
+    scene, _ = sp.scenes.peg_in_hole(timestep, clearance=clearance)
     turn = np.array([[1.0, 0, 0, 0]]) + rng.uniform(0, 1) * rng.normal(size=(1, 4))
     position = [0, 0, 1.2] + rng.uniform(-0.15, 0.15, (1, 3))
     return _moving(scene, position, turn, rng.uniform(0, 0.6), 0.5, rng)

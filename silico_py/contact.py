@@ -257,9 +257,14 @@ def slip_at(
     """
     a, b = ends
     velocity = a.velocity_at(point) - b.velocity_at(point)
-    share_a, share_b = spin_shares(c)
-    turned = rotation.cross(share_a * a.spin + share_b * b.spin, velocity)
+    turned = rotation.cross(shared_spin(ends, c), velocity)
     return velocity + c.a.motion.timestep / 2 * (turned - a.bend_at(point) + b.bend_at(point))
+
+
+def shared_spin(ends: tuple[Kinematics, Kinematics], c: Contact) -> Float[Array, "3"]:
+    """What turns the relative velocity of both sides."""
+    share_a, share_b = spin_shares(c)
+    return share_a * ends[0].spin + share_b * ends[1].spin
 
 
 def spin_shares(c: Contact) -> tuple[Float[Array, ""] | float, Float[Array, ""] | float]:

@@ -23,6 +23,7 @@ from silico_py.contact import (
     Side,
     both_kinematics,
     posed,
+    shared_spin,
     slip_at,
     spin_shares,
 )
@@ -262,8 +263,8 @@ def _d_slip(
 ) -> Blocks:
     """Derivative of `slip_at`."""
     half, (share_a, share_b) = c.a.motion.timestep / 2, spin_shares(c)
-    velocity, spin = a.velocity - b.velocity, share_a * ends[0].spin + share_b * ends[1].spin
-    to_slip = jnp.eye(3, dtype=velocity.dtype) + half * skew(spin)
+    velocity = a.velocity - b.velocity
+    to_slip = jnp.eye(3, dtype=velocity.dtype) + half * skew(shared_spin(ends, c))
     d_slip = (a.d_velocity - b.d_velocity).mapped(to_slip) - (a.d_bend - b.d_bend).times(half)
     d_spin = a.d_spin.times(share_a) + b.d_spin.times(share_b)
     return d_slip - d_spin.mapped(half * skew(velocity))

@@ -45,7 +45,7 @@ def plan_ready_scene(
     """
     console = console or Console()
     scene, state = scenes.grasp()
-    problem = Problem.of(scene, state, goal, seed, tolerance)
+    problem = Problem.of(scene, state, goal, seed, tolerance, options=None)
     running.make_writable(folder)
     way = float(problem.task.distance(problem.task.start, problem.task.goal))
     with running.progress_bar(console) as progress:

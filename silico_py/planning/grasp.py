@@ -56,9 +56,9 @@ class Problem(NamedTuple):
         scene: Scene,
         state: State,
         goal: ArrayLike,
-        seed: int = 0,
-        tolerance: float = 0.01,
-        options: PlannerOptions | None = None,
+        seed: int,
+        tolerance: float,
+        options: PlannerOptions | None,
     ) -> Problem:
         """Of arguments of `plan_grasp`.
 
