@@ -32,6 +32,7 @@ ALL = (
     "stacks",
     "peg",
     "rest",
+    "collisions",
     "collision_accuracy",
     "optimality",
     "derivatives",

@@ -141,8 +141,8 @@ def test_rolling_sphere_accelerates_at_five_sevenths(friction):
 def test_collision_without_friction_conserves_momenta():
     """Linear momentum to 10 rho; angular momentum up to the integrator's own first-order term.
 
-    Impulses act at the arm p - x+ (with p - x a rolling sphere would gain spin from its weight),
-    so a step changes the total by exactly -h (v_a+ - v_b+) x impulse.
+    Impulses act at the arm p - x+ (with arms that start from x spheres would begin to spin without
+    friction), so a step changes the total by exactly -h (v_a+ - v_b+) x impulse.
     """
     rho = 1e-6
     scene, state = sp.scenes.collision()
