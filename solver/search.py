@@ -286,6 +286,8 @@ def _departure(problem: Problem, s: _Search, start: Variables, options: Options)
     least = jnp.where(lead.stage == GUESSED, rho, solved)
     product = jnp.clip(GUESS_PRODUCT * wanted, least, 1)
     turns = lead.stage == TURN
+    if problem.is_single:
+        turns |= (lead.stage == EASED) & (s.last.folds > 0)
     place, product = choose(turns, (fold, mean_product(problem, fold)), (lead.base, product))
     pushed = centred(problem, place, multiples(problem, product))
     guessed = lead.stage == GUESSED
