@@ -55,9 +55,9 @@ from silico_py.solver.status import Status
 from silico_py.solver.vectors import Variables
 
 LONGEST = 35  # steps of an attempt
-EARLY = 0.1  # mean product of folds that are met too early for an attempt to set out from
 LONGEST_GUESS = 7  # of one that sets out from a guess
 LONGEST_PATH = 70  # along a path, twice as many with many nodes
+EARLY = 0.1  # mean product of folds that are met too early for an attempt to set out from
 # More where more can happen: so many for each node or, from a guess, each cell, up to a limit.
 PER_NODE, MOST = 5, 120
 GUESS_PER_CELL, MOST_GUESS = 0.5, 35
@@ -286,14 +286,14 @@ def _departure(problem: Problem, s: _Search, start: Variables, options: Options)
     solved = jnp.maximum(rho, mean_product(problem, lead.base))  # of a solution at hand
     least = jnp.where(lead.stage == GUESSED, rho, solved)
     product = jnp.clip(GUESS_PRODUCT * wanted, least, 1)
-    turns, there = lead.stage == TURN, mean_product(problem, fold)
+    from_fold, there = lead.stage == TURN, mean_product(problem, fold)
     if problem.is_single:
-        turns |= (lead.stage == EASED) & (s.last.folds > 0) & (there < EARLY)
-    place, product = choose(turns, (fold, there), (lead.base, product))
+        from_fold |= (lead.stage == EASED) & (s.last.folds > 0) & (there < EARLY)
+    place, product = choose(from_fold, (fold, there), (lead.base, product))
     pushed = centred(problem, place, multiples(problem, product))
     guessed = lead.stage == GUESSED
     as_it_is = (lead.stage == LOOK_ON) | guessed & is_done(s.last, options)
-    leaves = turns | guessed | (lead.stage >= GO_ON)
+    leaves = from_fold | guessed | (lead.stage >= GO_ON)
     return choose(as_it_is, lead.base, choose(leaves, pushed, start))
 
 
