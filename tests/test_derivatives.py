@@ -49,6 +49,24 @@ def differenced(scene, state, rho, of_controls=1):
     return slopes[..., :12].reshape(12 * n, -1), slopes[..., 12:].reshape(12 * n, -1)
 
 
+def in_both_modes(function):
+    """(value, Jacobian in forward mode, and in reverse mode) by the first argument.
+
+    One program, in which the search for a step is compiled once.
+    """
+
+    @jax.jit
+    def all_three(at, *others):
+        value, push = jax.linearize(lambda at: function(at, *others), at)
+        pull = jax.linear_transpose(push, at)
+        forward = jax.vmap(push, out_axes=-1)(jnp.eye(at.size))
+        weights = jnp.eye(value.size).reshape(-1, *value.shape)
+        reverse = jax.vmap(lambda row: pull(row)[0])(weights)
+        return value, forward, reverse.reshape(forward.shape)
+
+    return all_three
+
+
 def worst_column(found, expected):
     error = np.abs(np.asarray(found) - expected).max(axis=0)
     return (error / np.abs(expected).max(axis=0)).max()
@@ -170,28 +188,19 @@ def outcome(theta, state, rho):
 
 @pytest.fixture(scope="module")
 def by_parameters():
-    """In reverse mode, and along a direction of all parameters in forward mode."""
-
-    def along(theta, direction, state, rho):
-        return jax.jvp(lambda p: outcome(p, state, rho), (theta,), (direction,))[1]
-
-    return jax.jit(along), jax.jit(jax.jacrev(outcome))
+    return in_both_modes(outcome)
 
 
 @pytest.mark.parametrize("rho", LIMITS)
 def test_derivatives_by_parameters_in_both_modes(drop, by_parameters, rho):
     state = drop[1](60)
-    forward, reverse = by_parameters
     h = 1e-3 * jnp.diag(THETA)  # with less the error is that of the differences: it grows as 1 / h
     changed = map(with_parameters, jnp.concatenate([THETA + h, THETA - h]))
     ends = np.stack([flat(stepped(scene, state, relaxation=rho)[0]) for scene in changed])
     expected = (ends[: len(h)] - ends[len(h) :]).T / (2e-3 * np.asarray(THETA))
-    found = reverse(THETA, state, rho)
-    assert worst_column(found, expected) < LIMITS[rho]
-    for direction in jnp.diag(THETA):
-        slope = forward(THETA, direction, state, rho)
-        scale = np.abs(found).max() * direction.max()
-        np.testing.assert_allclose(found @ direction, slope, rtol=0, atol=1e-9 * scale)
+    _, forward, reverse = by_parameters(THETA, state, rho)
+    assert worst_column(reverse, expected) < LIMITS[rho]
+    np.testing.assert_allclose(forward, reverse, rtol=0, atol=1e-9 * np.abs(reverse).max())
 
 
 TENT = np.array([(0.2, 0.2, 0), (0.2, -0.2, 0), (-0.2, 0.2, 0), (-0.2, -0.2, 0), (0.1, 0, 0.3)])
@@ -264,13 +273,14 @@ def check_the_derivative_by(name):
 DIRECTION = jnp.array([[0.5, -1.0, 2.0]])
 
 
-def test_hessian_vector_products(drop):
+def test_second_derivatives_of_a_rollout(drop):
+    """In reverse mode through its loop, against differences."""
     scene, state = drop
 
     def loss(velocity, rho):
         start = dataclasses.replace(state(60), velocity=velocity)
         options = sp.SolverOptions(relaxation=rho)
-        return jnp.sum(flat(sp.step(scene, start, options=options)[0]) ** 2)
+        return jnp.sum(flat(sp.rollout(scene, start, 2, options).state) ** 2)
 
     @jax.jit
     def both(velocity, rho):
@@ -278,31 +288,10 @@ def test_hessian_vector_products(drop):
 
     velocity, h = state(60).velocity, 1e-5
     for rho in (1e-2, 1e-3):
-        _, product = both(velocity, rho)
+        _, found = both(velocity, rho)
         ahead, behind = (both(velocity + s * h * DIRECTION, rho)[0] for s in (1, -1))
         expected = (ahead - behind) / (2 * h)
-        np.testing.assert_allclose(product, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
-
-
-def test_second_derivatives_of_a_rollout():
-    """In reverse mode through its loop, against differences."""
-    ball = sp.Body("ball", sp.Sphere(0.1), mass=1.0)
-
-    def loss(velocity):
-        scene = sp.Scene([ball], [sp.scenes.floor()], timestep=0.02, friction=0.3)
-        start = scene.state(position=[[0, 0, 0.1]], velocity=velocity)
-        options = sp.SolverOptions(relaxation=1e-3)
-        return jnp.sum(flat(sp.rollout(scene, start, 2, options).state) ** 2)
-
-    @jax.jit
-    def both(velocity):
-        return jax.jvp(jax.grad(loss), (velocity,), (DIRECTION,))
-
-    velocity, h = jnp.array([[0.3, 0.1, -0.2]]), 1e-5
-    ahead, behind = (both(velocity + s * h * DIRECTION)[0] for s in (1, -1))
-    expected = (ahead - behind) / (2 * h)
-    found = both(velocity)[1]
-    np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max())
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
 
 
 def test_the_derivative_of_a_step_has_derivatives(drop):
@@ -318,10 +307,10 @@ def test_the_derivative_of_a_step_has_derivatives(drop):
         return jnp.sum(weights * jnp.concatenate([a, b], axis=1)) + following.position.sum()
 
     start = jnp.append(state(60).velocity[0], jnp.array([scene.friction, 0.0]))
-    run, h = jax.jit(entries), 1e-5 * np.eye(5)
-    expected = np.array([run(start + e) - run(start - e) for e in h]) / 2e-5
+    run, h = in_both_modes(entries), 1e-5 * np.eye(5)
+    expected = np.array([run(start + e)[0] - run(start - e)[0] for e in h]) / 2e-5
     assert np.abs(expected).min() > 1e-3
-    for found in (jax.jit(mode(entries))(start) for mode in (jax.jacrev, jax.jacfwd)):
+    for found in run(start)[1:]:
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6 * np.abs(expected).max())
 
 
@@ -333,40 +322,43 @@ def by_numbers(name):
     state = dataclasses.replace(state, orientation=1.2 * state.orientation)
     start, whole = ravel_pytree((state, jnp.full((len(scene.bodies), 6), 0.1)))
 
-    def after(numbers, friction=scene.friction, options=None):
+    def after(numbers, friction=scene.friction, options=None, step=sp.step):
         options = options or sp.SolverOptions(relaxation=1e-3)
         changed = dataclasses.replace(scene, friction=friction)
-        following, info = sp.step(changed, *whole(numbers), options)
+        following, info = step(changed, *whole(numbers), options)
         return ravel_pytree((following, info.contacts.force / 100))[0]
 
     return after, start, scene.friction
 
 
+def by_shared_program(scene, state, control, options):
+    state = dataclasses.replace(state, orientation=sp.rotation.normalize(state.orientation))
+    return stepped(scene, state, control, relaxation=options.relaxation)
+
+
 def test_derivatives_by_the_numbers_of_a_state_in_both_modes():
-    after, start, friction = by_numbers("collision")
+    after, start, _ = by_numbers("collision")
     h = 1e-5 * np.eye(len(start))
-    *ends, end = jax.jit(jax.vmap(after))(np.concatenate([start + h, start - h, start[None]]))
+    ends = [after(at, step=by_shared_program) for at in (*(start + h), *(start - h))]
     expected = (np.stack(ends[: len(h)]) - np.stack(ends[len(h) :])).T / 2e-5
-    found = jax.jit(jax.jacrev(after))(start)
-    assert np.abs(found - expected).max() < 1e-5 * np.abs(expected).max()
-    exact = partial(np.testing.assert_allclose, rtol=0, atol=1e-11 * np.abs(found).max())
-    exact(jax.jit(jax.jacfwd(after))(start), found)
-    # One sum of a batch, together with a parameter of the scene: another program.
-    slopes = jax.vmap(jax.grad(lambda *at: jnp.sum(jnp.sin(after(*at))), (0, 1)), (0, None))
-    several = jnp.stack([start, start + 1e-9, start])
-    for slope in jax.jit(slopes)(several, friction)[0][::2]:
-        exact(slope, np.cos(end) @ found)
+    _, forward, reverse = in_both_modes(after)(start)
+    scale = np.abs(expected).max()
+    np.testing.assert_allclose(reverse, expected, rtol=0, atol=1e-5 * scale)
+    np.testing.assert_allclose(forward, reverse, rtol=0, atol=1e-11 * scale)
 
 
 def test_gradient_relaxation_by_the_numbers_of_a_state():
-    """In reverse mode as in forward mode, and as together with a parameter."""
+    """In reverse mode as in forward mode, and as in a batch together with a parameter."""
     after, start, friction = by_numbers("drop")
     options = sp.SolverOptions(relaxation=1e-6, gradient_relaxation=1e-3)
     mixed = lambda *at: jnp.sum(jnp.sin(after(*at, options=options)))  # noqa: E731
-    found = jax.jit(jax.grad(mixed))(start)
+    _, forward, found = in_both_modes(mixed)(start)
     exact = partial(np.testing.assert_allclose, rtol=0, atol=1e-11 * np.abs(found).max())
-    exact(jax.jit(jax.jacfwd(mixed))(start), found)
-    exact(jax.jit(jax.grad(mixed, (0, 1)))(start, jnp.asarray(friction))[0], found)
+    exact(forward, found)
+    slopes = jax.jit(jax.vmap(jax.grad(mixed, (0, 1)), (0, None)))
+    several = jnp.stack([start, start + 1e-9, start])
+    for slope in slopes(several, jnp.asarray(friction))[0][::2]:
+        exact(slope, found)
 
 
 def test_the_gradient_of_a_batch_is_that_of_its_members(drop):
@@ -425,10 +417,13 @@ def test_derivatives_by_the_relaxations(drop):
         options = sp.SolverOptions(*relaxations, polish=10)
         return sp.step(scene, start, options=options)[0].velocity[0, 2]
 
-    velocity, h = state(60).velocity + 0.1, 1e-5
+    start, h = dataclasses.replace(state(60), velocity=state(60).velocity + 0.1), 1e-5
+    velocity = start.velocity
     found = jax.jit(jax.grad(speed, (1, 2)))(velocity, 1e-4, 1e-2)
-    smooth = jax.jit(jax.grad(speed, 1))(velocity, 1e-2)
-    np.testing.assert_allclose(found, [smooth, 0], rtol=1e-9)
+    ahead, behind = (
+        stepped(scene, start, relaxation=1e-2 + s * h, polish=10)[0].velocity[0, 2] for s in (1, -1)
+    )
+    np.testing.assert_allclose(found, [(ahead - behind) / (2 * h), 0], rtol=1e-6)
     gradient = jax.grad(lambda *at: jnp.sin(speed(*at)))
     at = jax.jit(
         lambda rho: (gradient(velocity, 1e-4, rho), jax.jacfwd(gradient, 2)(velocity, 1e-4, rho))
@@ -437,11 +432,11 @@ def test_derivatives_by_the_relaxations(drop):
     np.testing.assert_allclose(at(1e-2)[1], expected, atol=1e-5 * np.abs(expected).max())
 
 
-def test_free_flight_in_closed_form():
-    scene, state = sp.scenes.drop("sphere", timestep=0.02)
-    state = dataclasses.replace(state, position=jnp.array([[0.0, 0.0, 50.0]]))
+def test_free_flight_in_closed_form(drop):
+    scene, h = dataclasses.replace(drop[0], timestep=jnp.asarray(0.02)), 0.02
+    state = dataclasses.replace(drop[1](5), position=jnp.array([[0.0, 0.0, 50.0]]))
     a, b = derivative(scene, state, 1e-6)
-    mass, h = float(scene.bodies[0].mass), 0.02
+    mass = float(scene.bodies[0].mass)
     np.testing.assert_allclose(a[:3, :3], np.eye(3), atol=1e-6)
     np.testing.assert_allclose(a[:3, 6:9], h * np.eye(3), atol=1e-6)
     np.testing.assert_allclose(b[6:9, :3], h / mass * np.eye(3), atol=1e-6)

@@ -137,8 +137,8 @@ def test_states_can_be_donated(drop):
 
 
 def test_a_state_with_nothing_given_can_be_stepped():
-    """Five boxes at the origin, half in the floor."""
-    scene, _ = sp.scenes.stack(5)
+    """Four boxes at the origin, half in the floor."""
+    scene, _ = sp.scenes.stack(4)
     _, info = stepped(scene, scene.state())
     assert bool(info.converged)
     assert float(info.contacts.alpha.min()) > 1 - 1e-9

@@ -174,22 +174,6 @@ def test_a_loop_of_linearize_is_the_rollout_and_its_slopes(thrown, warm):
     np.testing.assert_allclose(slope_of(np.asarray(slopes)), by_velocity, rtol=1e-6)
 
 
-def test_next_state_of_linearize_carries_derivatives(thrown):
-    scene, state = thrown
-
-    def height(velocity):
-        at = dataclasses.replace(state, velocity=velocity)
-        matrix, _, following, _ = sp.linearize(scene, at, None, 1e-6, WARM, with_step=True)
-        return following.position[0, 2], matrix
-
-    @jax.jit
-    def along(direction):
-        return jax.jvp(height, (state.velocity,), (direction,), has_aux=True)[1:]
-
-    found, matrix = along(jnp.ones((1, 3)))
-    np.testing.assert_allclose(found, np.sum(matrix[2, 6:9]), rtol=1e-9)
-
-
 def test_step_without_guess_gives_none(thrown):
     assert jax.eval_shape(lambda: sp.step(*thrown)[1].guess) is None
     assert jax.eval_shape(lambda: sp.rollout(*thrown, 1, WARM).info.guess) is None
