@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeGuard
 
 import jax
@@ -43,6 +44,13 @@ def flag(name: str, value: object) -> bool:
     if not (scalar or isinstance(value, (bool, np.bool_))):
         raise ValueError(f"{name}: must be True or False, got {value!r}")
     return bool(value)
+
+
+def listener(name: str, value: object) -> Callable[..., None]:
+    """A function to be told of progress; one that does nothing for None."""
+    if not (value is None or callable(value)):
+        raise ValueError(f"{name}: expected a function, got {type(value).__name__}")
+    return value or (lambda *_: None)
 
 
 def not_negative(name: str, array: Array) -> Array:

@@ -10,7 +10,7 @@ from stepping import stepped
 
 import silico_py as sp
 from silico_py import planning
-from silico_py.planning import picture, planar, reach, regrasp
+from silico_py.planning import identification, picture, planar, reach, regrasp
 from silico_py.planning.task import Task
 
 GOAL = (0.15, 0.1, np.pi / 2)
@@ -205,6 +205,8 @@ def test_bad_arguments_of_a_push():
         planning.push_to(scene, state, "box", "ball", (0.0, 0.0, 0.0), directions=(7,))
     with pytest.raises(ValueError, match="relaxations"):
         planning.push_to(scene, state, "box", "ball", (0.0, 0.0, 0.0), relaxations=(-1.0,))
+    with pytest.raises(ValueError, match="on_trial: expected a function"):
+        planning.push_to(scene, state, "box", "ball", (0.0, 0.0, 0.0), on_trial=3)
 
 
 def sliding(parameters):
@@ -253,22 +255,37 @@ def test_identification_of_a_motion_that_is_half_a_turn_off():
     assert found.residual == pytest.approx(2 / np.sqrt(6))  # of six numbers a step
 
 
-@pytest.mark.parametrize("guess", [1.0, 20.0])
-def test_identification_far_off(guess):
-    """What slides with little friction sticks at the guess, where slopes say next to nothing."""
+def test_identification_far_off():
+    """What slides with little friction sticks at the guess, where slopes say next to nothing. Of
+    its mass no motion tells."""
 
     def scene_of(p):
-        ball = sp.Body("ball", sp.Sphere(0.2), mass=1.0)
+        ball = sp.Body("ball", sp.Sphere(0.2), mass=p["mass"])
         return sp.Scene([ball], [sp.scenes.floor()], timestep=0.05, friction=p["friction"])
 
-    scene = scene_of({"friction": 0.05})
+    scene = scene_of({"mass": 1.0, "friction": 0.05})
     start = scene.state(position=[[0, 0, 0.2]], velocity=[[1.0, 0, 0]])
-    observed = sp.rollout(scene, start, 6).state
-    found = planning.identify(scene_of, {"friction": guess, "nothing": 2.0}, start, observed)
+    observed, trials = sp.rollout(scene, start, 6).state, []
+    guess = {"friction": 20.0, "mass": 2.0, "nothing": 2.0}
+    found = planning.identify(
+        scene_of, guess, start, observed, on_trial=lambda *told: trials.append(told)
+    )
     assert found.success
     assert found.parameters["friction"] == pytest.approx(0.05, rel=1e-6)
     assert found.deviations["friction"] < 1e-6
+    assert found.parameters["mass"] == pytest.approx(2.0, rel=0.01)
     assert found.parameters["nothing"] == 2 and found.deviations["nothing"] == np.inf
+    assert len(trials) >= found.evaluations
+    assert {rho for rho, _ in trials} == {1e-3, 1e-6} and trials[-1][1] < 1e-6 < trials[0][1]
+
+
+def test_a_guess_without_a_finite_derivative_is_refused(grasp, monkeypatch):
+    scene, state = grasp
+    observed = jax.tree.map(lambda v: v[None], state)
+    nowhere = identification._Fit(np.zeros(18), np.full((18, 1), np.inf), np.array(True))
+    monkeypatch.setattr(identification, "_fits", lambda *_: lambda *_: nowhere)
+    with pytest.raises(ValueError, match="guess: the roll-out has no finite derivative"):
+        planning.identify(lambda p: scene, {"mass": 1.0}, state, observed)
 
 
 def test_bad_arguments_of_identification(grasp):
@@ -296,3 +313,5 @@ def test_bad_arguments_of_identification(grasp):
         planning.identify(lambda p: scene, {"mass": 1.0}, None, observed)
     with pytest.raises(ValueError, match="controls"):
         planning.identify(lambda p: scene, {"mass": 1.0}, state, observed, np.zeros((3, 3, 6)))
+    with pytest.raises(ValueError, match="on_trial: expected a function"):
+        planning.identify(lambda p: scene, {"mass": 1.0}, state, observed, on_trial=3)

@@ -16,7 +16,7 @@ from silico_py.planning.options import PlannerOptions
 from silico_py.planning.search import Search, compile_search, replay
 from silico_py.planning.task import Task
 from silico_py.scene import Scene, State
-from silico_py.validation import count, number
+from silico_py.validation import count, listener, number
 
 
 class Plan(NamedTuple):
@@ -107,12 +107,11 @@ def plan_grasp(
             goal, or values out of range, such as relaxations that the state's precision cannot
             carry (float32 needs other options than the default ones).
     """
-    if not (on_round is None or callable(on_round)):
-        raise ValueError(f"on_round: expected a function, got {type(on_round).__name__}")
-    return solve(Problem.of(scene, state, goal, seed, tolerance, options), on_round)
+    told = listener("on_round", on_round)
+    return solve(Problem.of(scene, state, goal, seed, tolerance, options), told)
 
 
-def solve(problem: Problem, on_round: Callable[[int, float], None] | None = None) -> Plan:
+def solve(problem: Problem, on_round: Callable[[int, float], None]) -> Plan:
     """The plan of a problem; `on_round` as in `plan_grasp`."""
     scene, state, task, seed, tolerance, options = problem
     compile_search(scene, state, task, options)
@@ -128,8 +127,7 @@ def solve(problem: Problem, on_round: Callable[[int, float], None] | None = None
                 return plan
             search.discard(node)
         search.grow()
-        if on_round is not None:
-            on_round(len(search.tree.nodes), float(search.distances.min()))
+        on_round(len(search.tree.nodes), float(search.distances.min()))
 
 
 def _checked(search: Search, node: int, tolerance: float, seconds: float) -> Plan:

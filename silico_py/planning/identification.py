@@ -17,9 +17,12 @@ from silico_py import rotation
 from silico_py.options import SolverOptions, check_relaxations
 from silico_py.scene import Scene, State, check_start
 from silico_py.simulate import rollout
-from silico_py.validation import number, quaternions, vector
+from silico_py.validation import listener, number, quaternions, vector
 
 RELAXATIONS = (1e-3, 1e-6)
+# Residual of a parameter at e times its guess [m]: what no pose tells stays at the guess, and is
+# not led away by rounding; what a pose tells by a micrometre is not moved by 1e-4 of itself.
+HELD = 1e-8
 
 
 class Identified(NamedTuple):
@@ -49,12 +52,15 @@ def identify(
     observed: State,
     controls: ArrayLike | None = None,
     relaxations: Sequence[float] | Array = RELAXATIONS,
+    on_trial: Callable[[float, float], None] | None = None,
 ) -> Identified:
     """Find positive parameters whose roll-out follows the observed poses.
 
     `scipy.optimize.least_squares` on the logarithms of the parameters, with the exact Jacobian
     of the roll-out; each relaxation starts from the parameters of the one before. Its trust region
     starts at a factor of e: where a parameter hardly matters, the slope says nothing of how far.
+    What the observation does not tell, such as the mass of a box that slides freely, stays at its
+    guess.
 
     Args:
         make_scene: the scene of given parameters, by name; differentiated, so it must use them
@@ -64,11 +70,12 @@ def identify(
         observed: states after each step, stacked; positions and orientations are compared.
         controls: (steps, n, 6) that were applied, none by default.
         relaxations: rho of the roll-outs, one after the other.
+        on_trial: called after every roll-out with its relaxation and residual [m].
 
     Raises:
-        ValueError: for no parameters, a guess that is not positive, what does not make a scene of
-            it, states that are not what they should be or not finite, or controls that do not fit
-            the observation.
+        ValueError: for no parameters, a guess that is not positive or whose roll-out has no finite
+            derivative, what does not make a scene of it, states that are not what they should be
+            or not finite, or controls that do not fit the observation.
     """
     if not (isinstance(guess, Mapping) and guess):
         raise ValueError(f"guess: needs at least one parameter by name, got {guess!r}")
@@ -79,19 +86,21 @@ def identify(
     relaxations = check_relaxations("relaxations", relaxations, start.position.dtype)
     shape = (steps, len(start.position), 6)
     controls = vector("controls", np.zeros(shape) if controls is None else controls, *shape)
-    at = _fits(make_scene, dict(guess), start, observed, controls)
-    factors, evaluations = np.zeros(len(guess)), 0
+    at = _fits(make_scene, dict(guess), start, observed, controls, listener("on_trial", on_trial))
+    if not np.isfinite(at(np.zeros(len(guess)), relaxations[0]).jacobian).all():
+        raise ValueError(f"guess: the roll-out has no finite derivative there, got {dict(guess)}")
+    held, evaluations = HELD * np.eye(len(guess)), 0
+    factors = np.zeros(len(guess))
     for rho in relaxations:
         fit = least_squares(
-            lambda u, rho=rho: at(u.tobytes(), rho).residuals,
+            lambda u, rho=rho: np.append(at(u, rho).residuals, HELD * u),
             factors,
-            jac=lambda u, rho=rho: at(u.tobytes(), rho).jacobian,
+            jac=lambda u, rho=rho: np.vstack([at(u, rho).jacobian, held]),
             xtol=1e-10,
             gtol=None,  # not relative: a parameter seen only in millimetres would never move
         )
         factors, evaluations = fit.x, evaluations + fit.nfev
-    converged = bool(at(fit.x.tobytes(), relaxations[-1]).converged)
-    return _result(guess, fit, evaluations, converged)
+    return _result(guess, factors, at(factors, relaxations[-1]), evaluations, bool(fit.success))
 
 
 def _made(make_scene: Callable, guess: Mapping[str, float]) -> Scene:
@@ -122,10 +131,20 @@ class _Fit(NamedTuple):
     jacobian: Float[np.ndarray, "rows parameters"]  # by the logarithms
     converged: Bool[np.ndarray, ""]
 
+    @property
+    def size(self) -> float:
+        """Root mean square residual."""
+        return float(np.sqrt(np.mean(self.residuals**2)))
+
 
 def _fits(
-    make_scene: Callable, guess: Mapping[str, float], start: State, observed: State, controls: Array
-) -> Callable[[bytes, float], _Fit]:
+    make_scene: Callable,
+    guess: Mapping[str, float],
+    start: State,
+    observed: State,
+    controls: Array,
+    on_trial: Callable[[float, float], None],
+) -> Callable[[np.ndarray, float], _Fit]:
     """Of logarithms of the parameters over the guess and a relaxation, by one program for all."""
 
     @jax.jit
@@ -140,23 +159,27 @@ def _fits(
         return change, (change, jnp.all(found.info.converged))
 
     @lru_cache(maxsize=1)  # the Jacobian is asked for where the residuals have just been
-    def at(logarithms: bytes, relaxation: float) -> _Fit:
+    def known(logarithms: bytes, relaxation: float) -> _Fit:
         slopes, (change, fine) = run(np.frombuffer(logarithms), relaxation)
-        return _Fit(*map(np.asarray, (change, slopes, fine)))
+        fit = _Fit(*map(np.asarray, (change, slopes, fine)))
+        on_trial(float(relaxation), fit.size)
+        return fit
 
-    return at
+    return lambda logarithms, relaxation: known(logarithms.tobytes(), relaxation)
 
 
-def _result(guess: Mapping[str, float], fit: Any, evaluations: int, converged: bool) -> Identified:
-    values = np.exp(fit.x) * [float(value) for value in guess.values()]
-    variance = 2 * fit.cost / max(len(fit.fun) - len(guess), 1)
-    relative = np.sqrt(_inverse_diagonal(fit.jac) * variance)
+def _result(
+    guess: Mapping[str, float], logarithms: np.ndarray, fit: _Fit, evaluations: int, ended: bool
+) -> Identified:
+    values = np.exp(logarithms) * [float(value) for value in guess.values()]
+    variance = np.sum(fit.residuals**2) / max(len(fit.residuals) - len(guess), 1)
+    relative = np.sqrt(_inverse_diagonal(fit.jacobian) * variance)
     return Identified(
         parameters=dict(zip(guess, values.tolist(), strict=True)),
         deviations=dict(zip(guess, (values * relative).tolist(), strict=True)),
-        residual=float(np.sqrt(np.mean(fit.fun**2))),
+        residual=fit.size,
         evaluations=evaluations,
-        success=bool(fit.success) and converged,
+        success=ended and bool(fit.converged),
     )
 
 

@@ -7,7 +7,7 @@ on the goal where that stalls a few millimetres off.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ from silico_py import rotation
 from silico_py.options import SolverOptions, check_relaxations
 from silico_py.scene import Scene, State, check_start
 from silico_py.simulate import Trajectory, rollout
-from silico_py.validation import count, is_count, number, quaternions, vector
+from silico_py.validation import count, is_count, listener, number, quaternions, vector
 
 RELAXATIONS = (1e-2, 1e-3, 1e-4, 1e-6)
 TRIALS = 60  # of controls at each relaxation
@@ -84,6 +84,7 @@ def push_to(
     limit: float = 10.0,
     tolerance: float = 1e-3,
     relaxations: Sequence[float] | Array = RELAXATIONS,
+    on_trial: Callable[[float, float], None] | None = None,
 ) -> Push:
     """Find controls of one body that bring another to a pose.
 
@@ -103,6 +104,7 @@ def push_to(
         limit: largest absolute value of a control.
         tolerance: of the reached pose [m], turns counted at the target's size.
         relaxations: rho of the roll-outs, one after the other.
+        on_trial: called after every roll-out with its relaxation and the distance left [m].
 
     Raises:
         ValueError: for names the scene does not have, a malformed goal, or values out of range.
@@ -115,9 +117,10 @@ def push_to(
     number("limit", limit, positive=True)
     count("steps", steps)
     relaxations = check_relaxations("relaxations", relaxations, state.position.dtype)
+    told = listener("on_trial", on_trial)
     plan, evaluations = np.zeros((steps, len(directions))), 0
     for rho in relaxations:
-        plan, more = _improved(scene, state, goal, plan, rho, actuation, limit, tolerance)
+        plan, more = _improved(scene, state, goal, plan, rho, actuation, limit, tolerance, told)
         evaluations += more
     end = _end(scene, state, plan, goal, relaxations[-1], actuation)
     controls, trajectory = jax.tree.map(np.asarray, (end.controls, end.trajectory))
@@ -147,6 +150,7 @@ def _improved(
     actuation: Actuation,
     limit: float,
     tolerance: float,
+    on_trial: Callable[[float, float], None],
 ) -> tuple[np.ndarray, int]:
     """The plan improved at one relaxation, and the number of roll-outs."""
 
@@ -154,6 +158,7 @@ def _improved(
     def at(flat: bytes) -> tuple[np.ndarray, np.ndarray]:
         trial = np.frombuffer(flat).reshape(plan.shape)
         end = _end(scene, state, trial, goal, relaxation, actuation)
+        on_trial(float(relaxation), float(np.linalg.norm(end.miss)))
         return np.asarray(end.miss) / tolerance, np.asarray(end.slopes).reshape(6, -1) / tolerance
 
     def stop(intermediate_result: OptimizeResult) -> None:
