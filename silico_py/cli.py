@@ -108,9 +108,9 @@ def run(
     how = {"relaxation": relaxation, "method": method, "max_contacts": max_contacts}
     ready = _ready(scene, frequency, ignore, how)
     with _complaints():
-        running.make_writable(out)
         if html is not None:
             running.make_writable(html.parent, html.name)
+        running.make_writable(out)
     done, console = _simulate(scene, ready, steps)
     name = _label(scene)
     with _complaints():

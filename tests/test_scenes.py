@@ -222,6 +222,16 @@ def test_programs_mix_no_kinds_of_numbers(name):
         jax.eval_shape(STRICT[name], scene, state)
 
 
+def test_scenes_of_single_precision_beside_double_precision():
+    single = lambda v: np.asarray(v, np.float32)  # noqa: E731
+    ball, floor = sp.Sphere(single(0.1)), sp.HalfSpace(single((0, 0, 1)), single(0))
+    numbers = (single(v) for v in (0.01, 0.5, (0, 0, -9.81)))
+    scene = sp.Scene(
+        [sp.Body("ball", ball, single(1))], [floor, (floor, (0, 0, -1), (1, 0, 0, 0))], *numbers
+    )
+    assert {v.dtype for v in jax.tree.leaves((scene, scene.state()))} == {np.dtype("float32")}
+
+
 FLOAT32 = """
 import jax.numpy as jnp
 import silico_py as sp

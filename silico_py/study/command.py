@@ -117,6 +117,7 @@ def _finish(
     for row in _tracked(fresh, table.name, len(rows), len(table.grid.cases), console):
         rows.append(row)
         report.save_rows(rows, path)
+    report.save_rows(rows, path)  # of a study that had ended, one of its files may be gone
     console.print(report.summary(table.name, rows))
     figure = report.grids(table.name, rows, table.fields, path.with_suffix(".png"))
     running.report_written(console, path.with_suffix(".csv"), figure)
