@@ -75,7 +75,8 @@ def begin(
     path = _path(problem, w, measures, how, options)
     folds = (easing != 0).astype(int)
     way = jnp.ones_like(easing)
-    return Iterate(w, measures, iterations, iterations, zero, easing, way, path, left, w, folds)
+    first = w, folds, measures.residual
+    return Iterate(w, measures, iterations, iterations, zero, easing, way, path, left, *first)
 
 
 def _path(problem: Problem, w: Variables, m: Measures, how: Attempt, options: Options) -> Path:
@@ -164,6 +165,7 @@ def _advance(problem: Problem, it: Iterate, options: Options) -> Iterate:
         path=by_mode(problem, it.path, followed, lambda: it.path),
         fold=choose(finite & (it.folds == 0), w, it.fold),
         folds=it.folds + begins.astype(int),
+        fold_residual=jnp.where(it.folds == 0, it.measures.residual, it.fold_residual),
     )
 
 

@@ -102,6 +102,7 @@ class Iterate(NamedTuple):
     polishing: Int[Array, ""]  # steps left once the tolerances are met
     fold: Variables  # where easing began, the present place if it has not
     folds: Int[Array, ""]  # how often it has
+    fold_residual: Float[Array, ""]  # of the step that met the first fold
 
     @property
     def stalled(self) -> Bool[Array, ""]:

@@ -58,6 +58,7 @@ LONGEST = 35  # steps of an attempt
 LONGEST_GUESS = 7  # of one that sets out from a guess
 LONGEST_PATH = 70  # along a path, twice as many with many nodes
 EARLY = 0.1  # mean product of folds that are met too early for an attempt to set out from
+STUCK = 0.05  # the same in residuals of folds that are met where the cones leave no room to move
 # More where more can happen: so many for each node or, from a guess, each cell, up to a limit.
 PER_NODE, MOST = 5, 120
 GUESS_PER_CELL, MOST_GUESS = 0.5, 35
@@ -288,7 +289,8 @@ def _departure(problem: Problem, s: _Search, start: Variables, options: Options)
     product = jnp.clip(GUESS_PRODUCT * wanted, least, 1)
     from_fold, there = lead.stage == TURN, mean_product(problem, fold)
     if problem.is_single:
-        from_fold |= (lead.stage == EASED) & (s.last.folds > 0) & (there < EARLY)
+        free = (there < EARLY) & (there > STUCK * s.last.fold_residual)
+        from_fold |= (lead.stage == EASED) & (s.last.folds > 0) & free
     place, product = choose(from_fold, (fold, there), (lead.base, product))
     pushed = centred(problem, place, multiples(problem, product))
     guessed = lead.stage == GUESSED

@@ -30,7 +30,7 @@ from silico_py.solver.vectors import Variables
 # GUESSED    from a guess,
 # COLD       from the start,
 # TURN       along the path from the first fold of COLD,
-# EASED      from the start, or of a node alone from a late first fold, eased from the beginning,
+# EASED      from the start, or of a node alone from its first fold, eased from the beginning,
 # FOLLOW     along the path from the start,
 # PART       at a member of a family, from the start,
 # LOOK_ON    no step: only the residual at a member further on,

@@ -72,11 +72,13 @@ def test_more_attempts_solve_what_the_first_do_not(shape):
     assert np.all(info.residual <= relaxation / 10)
 
 
+@pytest.mark.parametrize("relaxation", [1e-4, 1e-6, 1e-9])
 @pytest.mark.parametrize("shape", STICKING)
-def test_a_body_sticks_where_solutions_that_slide_have_just_ended(shape):
-    """With less friction alone what is left of these held iterates up for 80 to 118 steps."""
+def test_a_body_sticks_where_solutions_that_slide_have_just_ended(shape, relaxation):
+    """With less friction alone what is left of these held iterates up for 80 to 118 steps, and from
+    folds where products have all but vanished the cone takes 34 and more."""
     frequency, row = STICKING[shape]
-    info = info_of(shape, np.array([row]), 1e-4, frequency, max_iterations=30)
+    info = info_of(shape, np.array([row]), relaxation, frequency, max_iterations=30)
     assert np.all(info.converged), info.iterations
     force, normal = info.contacts.force[0, 0], info.contacts.normal[0, 0]
     along = force @ normal
