@@ -89,18 +89,8 @@ def identify(
     at = _fits(make_scene, dict(guess), start, observed, controls, listener("on_trial", on_trial))
     if not np.isfinite(at(np.zeros(len(guess)), relaxations[0]).jacobian).all():
         raise ValueError(f"guess: the roll-out has no finite derivative there, got {dict(guess)}")
-    held, evaluations = HELD * np.eye(len(guess)), 0
-    factors = np.zeros(len(guess))
-    for rho in relaxations:
-        fit = least_squares(
-            lambda u, rho=rho: np.append(at(u, rho).residuals, HELD * u),
-            factors,
-            jac=lambda u, rho=rho: np.vstack([at(u, rho).jacobian, held]),
-            xtol=1e-10,
-            gtol=None,  # not relative: a parameter seen only in millimetres would never move
-        )
-        factors, evaluations = fit.x, evaluations + fit.nfev
-    return _result(guess, factors, at(factors, relaxations[-1]), evaluations, bool(fit.success))
+    logarithms, evaluations, ended = _fitted(at, len(guess), relaxations)
+    return _result(guess, logarithms, at(logarithms, relaxations[-1]), evaluations, ended)
 
 
 def _made(make_scene: Callable, guess: Mapping[str, float]) -> Scene:
@@ -166,6 +156,25 @@ def _fits(
         return fit
 
     return lambda logarithms, relaxation: known(logarithms.tobytes(), relaxation)
+
+
+def _fitted(
+    at: Callable[[np.ndarray, float], _Fit], count: int, relaxations: Array
+) -> tuple[np.ndarray, int, bool]:
+    """Logarithms of the parameters over their guess, the number of roll-outs, and whether the last
+    solver converged."""
+    held, evaluations = HELD * np.eye(count), 0
+    logarithms = np.zeros(count)
+    for rho in relaxations:
+        fit = least_squares(
+            lambda u, rho=rho: np.append(at(u, rho).residuals, HELD * u),
+            logarithms,
+            jac=lambda u, rho=rho: np.vstack([at(u, rho).jacobian, held]),
+            xtol=1e-10,
+            gtol=None,  # not relative: a parameter seen only in millimetres would never move
+        )
+        logarithms, evaluations = fit.x, evaluations + fit.nfev
+    return logarithms, evaluations, bool(fit.success)
 
 
 def _result(
