@@ -159,7 +159,7 @@ def _fits(
 
 
 def _fitted(
-    at: Callable[[np.ndarray, float], _Fit], count: int, relaxations: Array
+    at: Callable[[np.ndarray, float], _Fit], count: int, relaxations: Sequence[Any]
 ) -> tuple[np.ndarray, int, bool]:
     """Logarithms of the parameters over their guess, the number of roll-outs, and whether the last
     solver converged."""
