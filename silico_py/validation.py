@@ -48,9 +48,11 @@ def flag(name: str, value: object) -> bool:
 
 def listener(name: str, value: object) -> Callable[..., None]:
     """A function to be told of progress; one that does nothing for None."""
-    if not (value is None or callable(value)):
+    if value is None:
+        return lambda *_: None
+    if not callable(value):
         raise ValueError(f"{name}: expected a function, got {type(value).__name__}")
-    return value or (lambda *_: None)
+    return value
 
 
 def not_negative(name: str, array: Array) -> Array:

@@ -255,7 +255,8 @@ def test_identification_of_a_motion_that_is_half_a_turn_off():
     assert found.residual == pytest.approx(2 / np.sqrt(6))  # of six numbers a step
 
 
-def test_identification_far_off():
+@pytest.mark.parametrize("guess", [1.0, 20.0])
+def test_identification_far_off(guess):
     """What slides with little friction sticks at the guess, where slopes say next to nothing. Of
     its mass no motion tells."""
 
@@ -266,9 +267,12 @@ def test_identification_far_off():
     scene = scene_of({"mass": 1.0, "friction": 0.05})
     start = scene.state(position=[[0, 0, 0.2]], velocity=[[1.0, 0, 0]])
     observed, trials = sp.rollout(scene, start, 6).state, []
-    guess = {"friction": 20.0, "mass": 2.0, "nothing": 2.0}
     found = planning.identify(
-        scene_of, guess, start, observed, on_trial=lambda *told: trials.append(told)
+        scene_of,
+        {"friction": guess, "mass": 2.0, "nothing": 2.0},
+        start,
+        observed,
+        on_trial=lambda *told: trials.append(told),
     )
     assert found.success
     assert found.parameters["friction"] == pytest.approx(0.05, rel=1e-6)
