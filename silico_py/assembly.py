@@ -18,6 +18,7 @@ from silico_py.contact import (
     Contact,
     Formulation,
     Side,
+    doubled,
     ease,
     lighter,
     parting_speed,
@@ -212,15 +213,14 @@ def _of_bodies(
 def _parting(batches: list[ContactBatch], mass: Float[Array, " n"]) -> Float[Array, " n"]:
     """How many times larger the unit of speed is for each body: those that overlap have to part.
 
-    In a small unit impulses would be far from their start. The unit is doubled until it is large
-    enough, so that its derivative by the poses is zero.
+    In a small unit impulses would be far from their start.
     """
 
     def units(c: Contact) -> Float[Array, " contacts"]:
         return each(parting_speed)(c.a, c.b) / (PARTING * c.speed)
 
     needed = _of_bodies(batches, units, mass)
-    return jnp.exp2(jnp.ceil(jnp.log2(jnp.maximum(1, jax.lax.stop_gradient(needed)))))
+    return doubled(needed)
 
 
 def _in_units(batch: ContactBatch, times: Float[Array, " n"]) -> ContactBatch:

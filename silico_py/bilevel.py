@@ -127,10 +127,12 @@ def pose_derivative(
 def start_contact(
     c: Contact, relaxation: float | Array, warm_start: bool | Array
 ) -> tuple[Contact, CellVariables]:
-    """At the current pose: the gap there, or `START_GAP`."""
+    """At the current pose: the gap there, or `START_GAP`. No solution follows it, so it has no
+    derivatives."""
     rho = jnp.asarray(relaxation, c.relaxation.dtype)
     first = jnp.where(warm_start, jnp.maximum(rho, WARM_RELAXATION), rho)
-    found = solve_collision(current(c.a), current(c.b), c.length, first, COLLISION_ITERATIONS)
+    program = jax.lax.stop_gradient((current(c.a), current(c.b), c.length, first))
+    found = solve_collision(*program, COLLISION_ITERATIONS)
     slip, load = friction.start(c.friction)
     gap = jnp.maximum(found.alpha - 1, START_GAP)[None]
     dual = jnp.concatenate([jnp.ones_like(gap), load])

@@ -55,6 +55,11 @@ def slip_unit(a: Side, b: Side, speed: Float[Array, ""]) -> Float[Array, ""]:
     return jnp.maximum(speed, fast / FAST)
 
 
+def doubled(least: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    """A unit that is doubled from 1 on until it is large enough: its derivative is zero."""
+    return jnp.exp2(jnp.ceil(jnp.log2(jnp.maximum(1, jax.lax.stop_gradient(least)))))
+
+
 def parting_speed(a: Side, b: Side) -> Float[Array, ""]:
     """At least how fast the shapes of a pair have to part in the step, if they overlap [m/s]."""
     return sure_overlap(current(a), current(b)) / a.motion.timestep
@@ -177,8 +182,6 @@ class Formulation:
         jacobian: `(y, x, z, contact, easing) -> CellJacobian`, see `CellGroup`.
         pose_derivative: of (nodes, local, slack) by position [m] and rotation vector (world)
             of each body before the step, parameters of the contact held.
-        unit_derivative: of the same rows in one, through `Contact.slack_unit`, if that follows the
-            poses; zero where it is 1.
         start: the contact with its origin, and its variables at the start.
         touch: `(y, x, z, contact) -> Touch`.
         prepare, fusible: see `CellGroup`.
@@ -191,7 +194,6 @@ class Formulation:
     pose_derivative: Callable[[Array, Array, Array, Contact], tuple[Array, Array, Array]]
     start: Callable[[Contact], tuple[Contact, CellVariables]]
     touch: Callable[[Array, Array, Array, Contact], Touch]
-    unit_derivative: Callable[[Array, Array, Array, Contact], Array] | None = None
     prepare: Callable[[Array, Contact], Any] | None = None
     fusible: bool = True
 

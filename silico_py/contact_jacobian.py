@@ -10,7 +10,6 @@ from __future__ import annotations
 from itertools import zip_longest
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -22,7 +21,6 @@ from silico_py.contact import (
     Kinematics,
     Side,
     both_kinematics,
-    posed,
     shared_spin,
     slip_at,
     spin_shares,
@@ -137,22 +135,6 @@ def pose_derivative(
     ends = both_kinematics(y, c)
     rows = _derivatives(ends, x, z, c, tangents, jnp.zeros((), x.dtype), columns)
     return columns.matrix(*rows.nodes), columns.matrix(*rows.local), columns.matrix(*rows.slack)
-
-
-def unit_derivative(
-    y: Float[Array, "arity 6"], x: Float[Array, " nx"], z: Float[Array, " dim"], c: Contact
-) -> Matrix:
-    """What `pose_derivative` leaves out: the unit of a distant pair follows the poses."""
-
-    def slack_unit(change: Float[Array, "arity 6"]) -> Float[Array, ""]:
-        return start_contact(posed(c, change))[0].slack_unit
-
-    def rows(slack_unit: Float[Array, ""]) -> Float[Array, " rows"]:
-        part = contact_rows(y, x, z, c._replace(slack_unit=slack_unit))
-        return jnp.concatenate([part.nodes.reshape(-1), part.local, part.slack])
-
-    _, change = jax.jvp(rows, (c.slack_unit,), (jnp.ones_like(c.slack_unit),))
-    return jnp.outer(change, jax.jacfwd(slack_unit)(jnp.zeros_like(y)))
 
 
 def _motion_tangent(y: Float[Array, "6"], side: Side, end: Kinematics) -> Tangent:
@@ -324,5 +306,4 @@ SINGLE_LEVEL = Formulation(
     pose_derivative,
     start_contact,
     touch,
-    unit_derivative,
 )

@@ -172,7 +172,6 @@ def _by_inputs(
     for group, cell, own in zip(problem.groups, w.cells, cells, strict=True):
         at = (group.gather(w.y), cell.x, cell.dual, group.inputs)
         rows = jnp.concatenate(each(formulation.pose_derivative)(*at), axis=1)
-        rows = _with_units(formulation, rows, *at)
         part = matmul(transposed(own), rows).reshape(len(rows), size, -1, 6).swapaxes(1, 2)
         by_pose += accumulate(part.reshape(-1, size, 6), group.nodes.reshape(-1), n)
         total += _by_speed(group, cell, own, bodies)
@@ -180,17 +179,6 @@ def _by_inputs(
             total += _by_fading(group, w.y, cell, own, bodies)
     poses = each(Inputs.pose_derivative)(bodies)
     return -(total + matmul(by_pose, poses)).swapaxes(0, 1)
-
-
-def _with_units(
-    formulation: Formulation, rows: Float[Array, "contacts rows poses"], *at: Any
-) -> Float[Array, "contacts rows poses"]:
-    """Derivatives of rows by poses, with what the units of distant pairs contribute."""
-    if formulation.unit_derivative is None:
-        return rows
-    through = each(formulation.unit_derivative)
-    distant = jnp.any(at[-1].slack_unit > 1)
-    return jax.lax.cond(distant, lambda: rows + through(*at), lambda: rows)
 
 
 def _by_speed(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -17,7 +18,16 @@ from silico_py.collision_program import (
     pair_length,
     without_excess,
 )
-from silico_py.contact import CONE, Contact, Kinematics, Touch, both_kinematics, current, exchange
+from silico_py.contact import (
+    CONE,
+    Contact,
+    Kinematics,
+    Touch,
+    both_kinematics,
+    current,
+    doubled,
+    exchange,
+)
 from silico_py.primitives import ConvexShape
 from silico_py.solver import CellResidual, CellVariables, ProductCone
 from silico_py.solver.dense import safe_norm, safe_unit
@@ -90,13 +100,16 @@ def _touch(u: Unknowns, rows: CollisionRows, c: Contact) -> Touch:
 
 
 def start_contact(c: Contact) -> tuple[Contact, CellVariables]:
-    """Central start at the current pose: feasible slacks."""
-    a, b = current(c.a), current(c.b)
+    """Central start at the current pose: feasible slacks.
+
+    No solution follows it, so it has no derivatives.
+    """
+    a, b = (current(side) for side in jax.lax.stop_gradient((c.a, c.b)))
     s = central_start(_told_apart(a, b), b)
     alpha, dtype = s.primal.alpha, s.primal.alpha.dtype
     # What is far away and stays there has slacks and, at a long arm, slips of that size: their
     # products would be as large, and steps that suit them none that suits what touches.
-    slack_unit = jnp.where(c.flies, jnp.maximum(1, alpha / DISTANT), 1)
+    slack_unit = jnp.where(c.flies, doubled(alpha / DISTANT), 1)
     far = jnp.maximum(1, alpha / START_FAR)
     gamma = jnp.minimum(s.complementarity / far / (alpha - 1), START_GAMMA)
     slip, load = friction.start(c.friction)

@@ -14,7 +14,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from silico_py.solver import kkt, krylov
-from silico_py.solver.attached import attached, instantiated
+from silico_py.solver.attached import attached, instantiated, moving
 from silico_py.solver.kkt import SystemVector
 from silico_py.solver.problem import Problem, conditions, identity, mean_product
 from silico_py.solver.rows import each
@@ -44,8 +44,7 @@ def implicit(
         data, _, point = at
         # The point carries its own derivative, so that this rule can be differentiated again.
         point = attached(point, rule, at)
-        d_data, d_rho, _ = jax.tree.map(instantiated, changes)
-        return _direction(problem, data, point, d_data, d_rho)
+        return _direction(problem, data, point, *changes[:2])
 
     return attached(value, rule, (problem.data, relaxation, point))
 
@@ -54,8 +53,9 @@ def _direction(
     problem: Problem, data: tuple, w: Variables, d_data: tuple, d_rho: Array
 ) -> Variables:
     """-F_w^-1 (F_data d_data + F_rho d_rho)."""
-    here = problem.with_data(data).prepared(w.y)
-    _, rows = jax.jvp(lambda d: conditions(here.with_data(d), w), (data,), (d_data,))
+    here, d_rho = problem.with_data(data).prepared(w.y), instantiated(d_rho)
+    at, moved, changes = moving(data, d_data)
+    _, rows = jax.jvp(lambda own: conditions(here.with_data(moved(own)), w), (at,), (changes,))
     target = jax.tree.map(lambda e, r: d_rho * e - r, identity(problem, rows), rows)
     return _newton_inverse(here, w, Conditions.side_by_side([target])).column(0)
 

@@ -125,7 +125,7 @@ def test_linearize_of_thin_bodies_that_start_many_sizes_away(half_extents):
     turn = sp.rotation.normalize(jnp.array([[1.0, 0.05 if half_extents[2] < 0.1 else 0.9, 0, 0]]))
     state = scene.state([[0, 0, 20 * min(half_extents)]], turn, [[0.3, 0, -0.5]], [[0.1, 0.2, 0]])
     slack_unit = assembled(scene, state, 1e-3)[0].groups[0].data.slack_unit
-    assert slack_unit > 1  # it is in units of its own
+    assert slack_unit >= 2  # it is in units of its own
     found, expected = derivative(scene, state, 1e-3), differenced(scene, state, 1e-3)
     assert max(map(worst_column, found, expected)) < LIMITS[1e-3]
 
@@ -380,7 +380,8 @@ def test_the_gradient_of_a_batch_is_that_of_its_members(drop):
     by_states, by_friction = jax.jit(jax.grad(total, (0, 1)))(members, 0.2)
     alone = jax.jit(jax.grad(loss, (0, 1)))
     each = [alone(member, 0.2) for member in members_of(members)]
-    jax.tree.map(np.testing.assert_allclose, by_states, stacked([own for own, _ in each]))
+    together, apart = flat(by_states), flat(stacked([own for own, _ in each]))
+    np.testing.assert_allclose(together, apart, rtol=1e-7, atol=1e-12)
     np.testing.assert_allclose(by_friction, sum(own for _, own in each), rtol=1e-6)
 
 
