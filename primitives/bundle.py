@@ -22,6 +22,7 @@ from silico_py.primitives._base import (
 from silico_py.primitives._checks import parameter, several, unit
 from silico_py.primitives._pytree import assign
 from silico_py.primitives._rotation import Quaternion, multiply, rotation_matrix
+from silico_py.solver.compilation import once
 from silico_py.solver.dense import safe_norm
 
 
@@ -124,6 +125,7 @@ class Bundle(Shape):
         furthest = jnp.stack(points)
         return furthest[jnp.argmax(furthest @ direction)]
 
+    @once
     def mass_properties(self) -> MassProperties:
         """Sum of the pieces by the parallel-axis theorem, all of one density.
 

@@ -22,6 +22,7 @@ from silico_py.primitives._conic_gauge import conic_gauge
 from silico_py.primitives._mesh import hull_mesh, icosphere
 from silico_py.primitives._moments import Moments, solid_moments
 from silico_py.primitives._pytree import assign
+from silico_py.solver.compilation import once
 from silico_py.solver.cones import ProductCone
 
 QUADRATURE_LEVEL = 4
@@ -113,6 +114,7 @@ class MinkowskiSum(ConvexShape):
         """Furthest point along `direction`: the sum of the two."""
         return self.first.support(direction) + self.second.support(direction)
 
+    @once
     def mass_properties(self) -> MassProperties:
         """Approximate: support-point quadrature with one Richardson extrapolation.
 
@@ -138,8 +140,7 @@ class MinkowskiSum(ConvexShape):
         """Hull of support points, at least `resolution` around the equator."""
         level = max(int(np.ceil(np.log2(max(resolution, 8) / 5))), 1)
         directions, _ = icosphere(level)
-        normals = jnp.asarray(directions, self.dtype) / _half_extents(self)[None, :]
-        return hull_mesh(np.asarray(jax.vmap(self.support)(normals), float))
+        return hull_mesh(np.asarray(_furthest(self, jnp.asarray(directions, self.dtype)), float))
 
     @property
     def bounding_radius(self) -> Scalar:
@@ -150,6 +151,12 @@ class MinkowskiSum(ConvexShape):
     def characteristic_length(self) -> Scalar:
         """The sum of the two [m]."""
         return self.first.characteristic_length + self.second.characteristic_length
+
+
+@once
+def _furthest(shape: MinkowskiSum, directions: Float[Array, "n 3"]) -> Float[Array, "n 3"]:
+    """Points along directions that are stretched to the extents of the shape."""
+    return jax.vmap(shape.support)(directions / _half_extents(shape)[None, :])
 
 
 def _half_extents(shape: Any) -> Vector3:

@@ -26,6 +26,7 @@ from silico_py.primitives._moments import edges
 from silico_py.primitives._pytree import assign
 from silico_py.primitives._transport import about_middle, padded_moments
 from silico_py.primitives.polytope import Polytope
+from silico_py.solver.compilation import once
 from silico_py.solver.cones import SECOND_ORDER, ProductCone
 from silico_py.solver.dense import safe_norm, safe_unit
 
@@ -119,6 +120,7 @@ class PaddedPolytope(ConvexShape):
         """Furthest point along `direction`."""
         return self.core.support(direction) + self.radius * safe_unit(direction)
 
+    @once
     def mass_properties(self) -> MassProperties:
         """Exact: the polytope and the layer around it (Steiner's decomposition)."""
         faces = self.core.faces
@@ -127,7 +129,7 @@ class PaddedPolytope(ConvexShape):
 
     def surface_mesh(self, resolution: int = 32) -> Mesh:
         """Inscribed mesh with `resolution` segments around an edge's full circle."""
-        corners, triangles = np.asarray(self.core.vertices, float), self.core.triangles
+        corners, triangles = self.core.surface_mesh()
         radius = float(self.radius)
         ball, _ = revolve(*sphere_profile(resolution), resolution)
         # Only points of the surface itself: ball points where they belong, then every arc.

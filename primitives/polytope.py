@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -25,6 +27,7 @@ from silico_py.primitives._polyhedron import (
 )
 from silico_py.primitives._pytree import assign, static
 from silico_py.primitives._transport import about_middle, polytope_moments
+from silico_py.solver.compilation import once
 from silico_py.solver.cones import ProductCone
 from silico_py.solver.dense import safe_norm
 
@@ -187,7 +190,7 @@ class Polytope(ConvexShape):
 
     def surface_mesh(self, resolution: int = 1) -> Mesh:
         """The faces cut into triangles; `resolution` has no effect."""
-        return np.asarray(self.vertices, float), self.triangles
+        return np.asarray(_corners(self), float), self.triangles
 
     @property
     def bounding_radius(self) -> Scalar:
@@ -200,6 +203,12 @@ class Polytope(ConvexShape):
         return jnp.max(safe_norm(self.vertices - self.reference[None, :]))
 
 
+@once
+def _corners(shape: Polytope) -> Float[Array, "n 3"]:
+    return shape.vertices
+
+
+@partial(once, static_argnames="faces")
 def _solid(A: Float[Array, "m 3"], b: Float[Array, " m"], faces: Topology) -> MassProperties:
     middle, planes = about_middle(A, b, faces)
     return polytope_moments(planes, faces).mass_properties(middle)

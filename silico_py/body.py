@@ -14,7 +14,6 @@ from numpy.typing import ArrayLike
 from silico_py.primitives import (
     Bundle,
     ConvexShape,
-    MassProperties,
     Shape,
     assign,
     pytree,
@@ -79,7 +78,7 @@ class Body:
         bundle = _bundled(shapes)
         total = number("mass", mass, positive=True)
         if inertia is None or center_of_mass is None:
-            unit = _mass_properties(bundle)
+            unit = bundle.mass_properties()
         if inertia is None:
             inertia = total * unit.inertia / unit.volume
         if center_of_mass is None:
@@ -129,11 +128,6 @@ def _placed(entry: Shape | tuple[Shape, Any, Any]) -> tuple[Shape, Any, Any]:
     if isinstance(entry, Shape):
         return entry, (0.0, 0.0, 0.0), IDENTITY
     return entry
-
-
-@jax.jit  # one compilation instead of one for each operation
-def _mass_properties(shapes: Bundle) -> MassProperties:
-    return shapes.mass_properties()
 
 
 def _inertia(value: Any) -> Float[Array, "3 3"]:

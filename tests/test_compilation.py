@@ -8,6 +8,7 @@ import pytest
 import silico_py as sp
 from silico_py import compilation
 from silico_py.compilation import jitted
+from silico_py.solver.compilation import _is_known, once
 
 X = jnp.arange(3.0)
 
@@ -20,10 +21,15 @@ def square(x):
 def nonsense(monkeypatch):
     """Options that no compiler takes: whatever is compiled with them fails."""
     monkeypatch.setattr(compilation, "ON_CPU", {"xla_cpu_no_such_option": True})
-    known = compilation._known
-    known.cache_clear()
+    _is_known.cache_clear()
     yield
-    known.cache_clear()
+    _is_known.cache_clear()
+
+
+@pytest.fixture
+def unquestioned(nonsense, monkeypatch):
+    """Such options, taken for known."""
+    monkeypatch.setattr("silico_py.solver.compilation._is_known", lambda name, value: True)
 
 
 TRANSFORMED = {
@@ -40,13 +46,11 @@ TRANSFORMED = {
 
 
 @pytest.mark.parametrize("name", TRANSFORMED)
-def test_transformed_calls_are_compiled_by_what_is_around_them(name, nonsense, monkeypatch):
-    monkeypatch.setattr(compilation, "_known", lambda name: True)
+def test_transformed_calls_are_compiled_by_what_is_around_them(name, unquestioned):
     np.testing.assert_allclose(TRANSFORMED[name](jitted(square)), X * X)
 
 
-def test_a_call_with_arrays_uses_them(nonsense, monkeypatch):
-    monkeypatch.setattr(compilation, "_known", lambda name: True)
+def test_a_call_with_arrays_uses_them(unquestioned):
     with pytest.raises(jax.errors.JaxRuntimeError, match="no_such_option"):
         jitted(square)(X)
 
@@ -59,3 +63,14 @@ def test_options_that_the_compiler_does_not_know_are_left_out(nonsense):
 def test_static_arguments():
     power = jitted(lambda x, n: x**n if isinstance(n, int) else None, static_argnames="n")
     np.testing.assert_array_equal(power(X, n=2), X * X)
+
+
+def test_what_runs_once_is_one_program():
+    """In the same precision as operation by operation."""
+    count = []
+    function = once(lambda x, n: count.append(n) or jnp.sin(x) ** n / 3, static_argnames="n")
+    for _ in range(2):
+        np.testing.assert_allclose(function(X, n=2), jnp.sin(X) ** 2 / 3, rtol=1e-15)
+    assert count == [2]  # traced once
+    slope = jax.jit(jax.grad(lambda x: function(x, n=2)))(0.5)
+    np.testing.assert_allclose(slope, np.sin(1.0) / 3, rtol=1e-14)
