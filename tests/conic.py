@@ -4,8 +4,14 @@ import cvxpy as cp
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.spatial.transform import Rotation
 
-from silico_py import rotation
+
+@jax.jit
+def affine(shape):
+    """The slack of a shape: its derivatives by point, alpha and auxiliaries, and where all are 0."""
+    zero = (jnp.zeros(3), jnp.zeros(()), jnp.zeros(shape.n_aux))
+    return *jax.jacfwd(shape.slack, (0, 1, 2))(*zero), shape.slack(*zero)
 
 
 def conic_optimum(a, b, x, q) -> float:
@@ -13,10 +19,9 @@ def conic_optimum(a, b, x, q) -> float:
     p, alpha, rules = cp.Variable(3), cp.Variable(), []
     for k, shape in enumerate((a, b)):
         eps = cp.Variable(shape.n_aux) if shape.n_aux else np.zeros(0)
-        zero = (jnp.zeros(3), jnp.zeros(()), jnp.zeros(shape.n_aux))
-        to_x, to_alpha, to_eps = map(np.asarray, jax.jacfwd(shape.slack, (0, 1, 2))(*zero))
-        turn = np.asarray(rotation.matrix(q[k]))
-        slack = np.asarray(shape.slack(*zero)) + to_x @ turn.T @ (p - x[k]) + to_alpha * alpha
+        to_x, to_alpha, to_eps, constant = map(np.asarray, affine(shape))
+        turn = Rotation.from_quat(q[k], scalar_first=True).as_matrix()
+        slack = constant + to_x @ turn.T @ (p - x[k]) + to_alpha * alpha
         slack = slack + to_eps @ eps if shape.n_aux else slack
         for kind, part in shape.cone.slices():
             s = slack[part]

@@ -43,6 +43,7 @@ def random_pose(rng):
     return rng.normal(size=3) * rng.uniform(0.05, 0.8), orientation / np.linalg.norm(orientation)
 
 
+@jax.jit
 def member(together, k):
     return jax.tree.map(lambda v: v[k], together)
 

@@ -203,7 +203,8 @@ def test_derivatives_by_parameters_in_both_modes(drop, by_parameters, rho):
     np.testing.assert_allclose(forward, reverse, rtol=0, atol=1e-9 * np.abs(reverse).max())
 
 
-TENT = np.array([(0.2, 0.2, 0), (0.2, -0.2, 0), (-0.2, 0.2, 0), (-0.2, -0.2, 0), (0.1, 0, 0.3)])
+# Uneven, so that what is found of its faces stays as it is where the corners move a little.
+TENT = np.array([(0.2, 0.2, 0), (0.22, -0.18, 0), (-0.2, 0.17, 0), (0.1, 0, 0.3)])
 SHAPE_PARAMETERS = {
     "radii": np.array([0.3, 0.2, 0.15]),
     "capsule": np.array([0.1, 0.3]),
@@ -213,7 +214,7 @@ SHAPE_PARAMETERS = {
         [[1, 0.1, 0.2], [-1, 0.2, 0.1], [0.1, 1, 0], [0, -1, 0.2], [0, 0.1, 1], [0, 0, -1]]
     ),
     "heights": np.array([0.1, 0.12, 0.1, 0.1, 0.11, 0.14]),
-    "corners": TENT[[0, 1, 2, 4]],
+    "corners": TENT,
     "mass": np.array([1.5]),
     "inertia": np.array([0.02, 0.03, 0.04]),
     "gravity": np.array([0.3, 0.1, -9.0]),

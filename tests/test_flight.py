@@ -72,6 +72,7 @@ def motions(scene, state):
     return motions_of(scene, state, checked_control(scene, state, None))
 
 
+@jax.jit
 def flies(scene, state):
     batches = contact_batches(scene, motions(scene, state), jnp.asarray(RHO))
     return batches[0].contacts.flies[0]
@@ -87,7 +88,7 @@ def test_what_flies_apart_is_apart():
     place = rng.uniform(-0.4, 0.4, (200, 2, 3))
     speeds = (rng.normal(size=(200, 2, 3)) for _ in range(2))
     states = sp.State(*map(jnp.array, (place, turn, *speeds)))
-    found = np.array(jax.jit(jax.vmap(lambda s: flies(scene, s)))(states))
+    found = np.array(jax.vmap(lambda s: flies(scene, s))(states))
     position, orientation = jax.jit(jax.vmap(lambda s: drifted(scene, s)))(states)
 
     def scaling(p, q):

@@ -112,7 +112,10 @@ def test_imports_are_absolute_and_named_silico_py(room):
         ("solver", ["silico_py.solver"]),
         (
             "primitives",
-            ["silico_py.primitives", "silico_py.solver.cones", "silico_py.solver.dense"],
+            [
+                "silico_py.primitives",
+                *(f"silico_py.solver.{name}" for name in ("compilation", "cones", "dense")),
+            ],
         ),
     ],
 )

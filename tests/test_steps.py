@@ -15,6 +15,7 @@ PROBLEM, START = folded(3.0), start_at(2.0)
 RHO = jnp.asarray(1e-8)
 
 
+@jax.jit
 def newton_step():
     """(place and conditions there, Newton's step from it)."""
     found = conditions(PROBLEM, START)
@@ -24,6 +25,7 @@ def newton_step():
     return found, step
 
 
+@jax.jit
 def missing(error, part):
     """Of Newton's step from a place with this error."""
     found, step = newton_step()
