@@ -60,7 +60,7 @@ def test_nothing_jams_in_a_groove(name):
 def grazing():
     """Two spinning bodies about to meet off their centres, with friction and without gravity."""
     names, masses = ("first", "second"), (1.0, 3.0)
-    shapes = sp.Box((0.2, 0.15, 0.1)), sp.Ellipsoid((0.2, 0.3, 0.25))
+    shapes = sp.Box((0.2, 0.15, 0.1)), sp.Box((0.2, 0.3, 0.25))
     bodies = [sp.Body(*own) for own in zip(names, shapes, masses, strict=True)]
     rng = np.random.default_rng(1)
     position = [[0.0, 0.0, 0.0], [0.4, 0.05, 0.02]]

@@ -146,16 +146,16 @@ def test_contacts_are_those_of_the_scene(scene, replay):
 
 
 def test_first_frame_is_the_start():
-    """Of a body that turns about a centre of mass away from its origin, and of one that is hit."""
-    piece = (sp.Box((0.1, 0.1, 0.1)), (0.3, 0.0, 0.1), TURN)
-    bodies = [sp.Body("far", [piece], mass=2.0), sp.Body("ball", sp.Sphere(0.1), mass=1.0)]
-    scene = sp.Scene(bodies, [sp.scenes.floor()], timestep=0.02)
-    turned = np.array([[0.1, 0.7, -0.5, 0.5], [1.0, 0.0, 0.0, 0.0]])
+    """Of a body that turns about a centre of mass away from its origin, and is hit."""
+    body = sp.Body("far", [(sp.Box((0.1, 0.1, 0.1)), (0.3, 0.0, 0.1), TURN)], mass=2.0)
+    scene = sp.Scene([body], [sp.scenes.floor()], timestep=0.02)
+    turned = np.array([0.1, 0.7, -0.5, 0.5]) / np.linalg.norm([0.1, 0.7, -0.5, 0.5])
+    center = rotate(turned, np.array([0.3, 0.0, 0.1]))
     state = scene.state(
-        position=[[0.0, 0.0, 5.0], [2.0, 0.0, 0.1]],
-        orientation=turned / np.linalg.norm(turned, axis=1, keepdims=True),
-        velocity=[[0.0, 2.0, 0.0], [1.0, 0.0, -3.0]],
-        angular_velocity=[[4.0, -3.0, 2.0], [0.0, 0.0, 1.0]],
+        position=[[0.0, 0.0, 0.18 - center[2]]],
+        orientation=[turned],
+        velocity=[[1.0, 2.0, -8.0]],
+        angular_velocity=[[4.0, -3.0, 2.0]],
     )
     replay = Replay.of(scene, rolled(scene, state, 2))
     assert replay.frames == 3 and replay.time(0) == 0.0
