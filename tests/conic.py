@@ -9,7 +9,7 @@ from scipy.spatial.transform import Rotation
 
 @jax.jit
 def affine(shape):
-    """The slack of a shape: its derivatives by point, alpha and auxiliaries, and where all are 0."""
+    """The slack of a shape: derivatives by point, alpha and auxiliaries, and where all are 0."""
     zero = (jnp.zeros(3), jnp.zeros(()), jnp.zeros(shape.n_aux))
     return *jax.jacfwd(shape.slack, (0, 1, 2))(*zero), shape.slack(*zero)
 
