@@ -124,23 +124,21 @@ class MinkowskiSum(ConvexShape):
         error a few 1e-4 for smooth pieces, up to about 1e-2 for sums with sharp edges; see
         the tests. Differentiable, and usable under `jit`.
         """
-        half_extents = jax.lax.stop_gradient(_half_extents(self))
-        fine = self._inscribed_moments(QUADRATURE_LEVEL, half_extents)
-        coarse = self._inscribed_moments(QUADRATURE_LEVEL - 1, half_extents)
+        fine = self._inscribed_moments(QUADRATURE_LEVEL)
+        coarse = self._inscribed_moments(QUADRATURE_LEVEL - 1)
         best = Moments(*((4 * f - c) / 3 for f, c in zip(fine, coarse, strict=True)))
         return best.mass_properties(jax.lax.stop_gradient(self.reference))
 
-    def _inscribed_moments(self, level: int, half_extents: Vector3) -> Moments:
+    def _inscribed_moments(self, level: int) -> Moments:
         directions, triangles = icosphere(level)
-        normals = jnp.asarray(directions, self.dtype) / half_extents[None, :]
-        points = jax.vmap(self.support)(normals) - jax.lax.stop_gradient(self.reference)
+        points = _furthest(self, directions) - jax.lax.stop_gradient(self.reference)
         return solid_moments(points, triangles)
 
     def surface_mesh(self, resolution: int = 32) -> Mesh:
         """Hull of support points, at least `resolution` around the equator."""
         level = max(int(np.ceil(np.log2(max(resolution, 8) / 5))), 1)
         directions, _ = icosphere(level)
-        return hull_mesh(np.asarray(_furthest(self, jnp.asarray(directions, self.dtype)), float))
+        return hull_mesh(np.asarray(_furthest(self, directions), float))
 
     @property
     def bounding_radius(self) -> Scalar:
@@ -154,9 +152,11 @@ class MinkowskiSum(ConvexShape):
 
 
 @once
-def _furthest(shape: MinkowskiSum, directions: Float[Array, "n 3"]) -> Float[Array, "n 3"]:
-    """Points along directions that are stretched to the extents of the shape."""
-    return jax.vmap(shape.support)(directions / _half_extents(shape)[None, :])
+def _furthest(shape: MinkowskiSum, directions: Float[np.ndarray, "n 3"]) -> Float[Array, "n 3"]:
+    """Points along directions that are stretched to the extents of the shape; these directions do
+    not follow it in derivatives."""
+    half_extents = jax.lax.stop_gradient(_half_extents(shape))
+    return jax.vmap(shape.support)(jnp.asarray(directions, shape.dtype) / half_extents[None, :])
 
 
 def _half_extents(shape: Any) -> Vector3:

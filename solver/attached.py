@@ -52,21 +52,6 @@ def instantiated(change: Any) -> Any:
     return zeros.zeros(change.aval.shape, change.aval.dtype)
 
 
-def moving(
-    at: Any, changes: Any
-) -> tuple[list[Array], Callable[[Sequence[Array]], Any], list[Array]]:
-    """The arrays of `at` that change, a function that puts others in their places, and their
-    changes: what else a derivative would follow is zero, but takes as long to compile."""
-    leaves, structure = jax.tree.flatten(at)
-    own = jax.tree.leaves(changes, is_leaf=lambda v: isinstance(v, SymbolicZero))
-    flags = [not isinstance(change, SymbolicZero) for change in own]
-
-    def whole(others: Sequence[Array]) -> Any:
-        return structure.unflatten(replaced(leaves, flags, others))
-
-    return list(compress(leaves, flags)), whole, list(compress(own, flags))
-
-
 def _is_number(value: Array) -> bool:
     return jnp.issubdtype(jnp.result_type(value), jnp.floating)
 

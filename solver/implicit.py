@@ -14,10 +14,11 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from silico_py.solver import kkt, krylov
-from silico_py.solver.attached import attached, instantiated, moving
+from silico_py.solver.attached import attached, instantiated
 from silico_py.solver.kkt import SystemVector
 from silico_py.solver.problem import Problem, conditions, identity, mean_product
 from silico_py.solver.rows import each
+from silico_py.solver.rules import jvp_of_moving
 from silico_py.solver.vectors import Conditions, Variables
 
 ACCURACY = 100.0  # of the linear solve, in roundings
@@ -54,8 +55,7 @@ def _direction(
 ) -> Variables:
     """-F_w^-1 (F_data d_data + F_rho d_rho)."""
     here, d_rho = problem.with_data(data).prepared(w.y), instantiated(d_rho)
-    at, moved, changes = moving(data, d_data)
-    _, rows = jax.jvp(lambda own: conditions(here.with_data(moved(own)), w), (at,), (changes,))
+    _, rows = jvp_of_moving(lambda d: conditions(here.with_data(d), w), (data,), (d_data,))
     target = jax.tree.map(lambda e, r: d_rho * e - r, identity(problem, rows), rows)
     return _newton_inverse(here, w, Conditions.side_by_side([target])).column(0)
 
