@@ -1,6 +1,7 @@
 # Everything runs in .venv, which the first target that needs it makes.
 #   make test PYTHON=/path/to/python3.12     another interpreter
 #   make test WORKERS=8 ARGS="-k capsule"    more processes, fewer tests
+#   make test-all                            the slow tests too
 
 PYTHON ?=
 WORKERS ?= auto
@@ -8,6 +9,7 @@ ARGS ?=
 
 VENV := .venv
 PY := $(VENV)/bin/python
+TESTS := $(PY) -m pytest -n $(WORKERS) --maxprocesses 4 --dist worksteal
 
 # Compiled programs are kept between runs: compiling is most of the time of a test.
 export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.cache/jax
@@ -16,16 +18,19 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format bench docs clean
+.PHONY: help demo test test-all lint format bench docs clean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 demo: $(VENV)/.installed  ## a short tour of the simulator
 	$(PY) -m silico_py.demo $(ARGS)
 
-test: $(VENV)/.installed-test  ## run the tests (WORKERS=auto, at most 4)
-	$(PY) -m pytest -n $(WORKERS) --maxprocesses 4 --dist worksteal $(ARGS)
+test: $(VENV)/.installed-test  ## run the tests but the slow ones (WORKERS=auto, at most 4)
+	$(TESTS) -m "not slow" $(ARGS)
+
+test-all: $(VENV)/.installed-test  ## run all tests
+	$(TESTS) $(ARGS)
 
 lint: $(VENV)/.installed-dev  ## ruff and mypy, changing nothing
 	$(VENV)/bin/ruff check .

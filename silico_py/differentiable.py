@@ -18,7 +18,7 @@ from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array
 
 from silico_py.following import Moving, Numbers, Place, changed
-from silico_py.one_step import Begun, Info, begin, end, left_by, solved
+from silico_py.one_step import Begun, Info, begin, end, left_by, next_state, solved
 from silico_py.options import SolverOptions, relaxations
 from silico_py.scene import Scene, State
 from silico_py.solver import (
@@ -108,7 +108,7 @@ def _info_pushed(moving: Moving, where: tuple[Found, tuple], change: Numbers) ->
     found, args = where
 
     def numbers(*own: Array) -> Numbers:
-        return _numbers_of(_described(found, *moving.replaced(args, list(own)))[1])[0]
+        return _numbers_of(_smoothly_described(found, *moving.replaced(args, list(own)))[1])[0]
 
     return jax.jvp(numbers, tuple(moving.numbers(args)), tuple(change))[1]
 
@@ -128,22 +128,39 @@ def _described(
     guess: Remembered | None,
 ) -> tuple[State, Info]:
     """State and info as functions of the arguments through the solution, to be differentiated."""
-    relaxation, smooth = relaxations(options, state.position.dtype)
-    begun = begin(scene, state, control, relaxation, None, options)
-
-    def ended(begun: Begun, variables: Variables) -> tuple[State, Info]:
-        solution = found.solution._replace(variables=variables)
-        return end(begun, solution, options, found.info.guess)
-
-    here = found.solution.variables
+    start = scene, state, control
+    following, info = _smoothly_described(found, *start, options, guess)
     if options.gradient_relaxation is None:
-        return ended(begun, implicit(begun.problem, here, relaxation))
-    smooth += relaxation - jax.lax.stop_gradient(relaxation)  # which is what moves the step
-    smoother = begin(scene, state, control, smooth, None, options)
-    following, _ = ended(begun, implicit(smoother.problem, here, smooth, found.point))
-    # Forces are products of unknowns: all of them are those of the smoother solution.
-    _, info = ended(smoother, implicit(smoother.problem, found.point, smooth))
-    return following, info
+        return following, info
+    relaxation, _ = relaxations(options, state.position.dtype)
+    begun, (smoother, smooth) = begin(*start, relaxation, None, options), _smoother(*start, options)
+    moved = implicit(smoother.problem, found.solution.variables, smooth, found.point)
+    return next_state(begun.motions, begun.arm, moved.y), info
+
+
+def _smoothly_described(
+    found: Found,
+    scene: Scene,
+    state: State,
+    control: Array,
+    options: SolverOptions,
+    guess: Remembered | None,
+) -> tuple[State, Info]:
+    """Those of the solution that is differentiated, as the info always is: forces are products of
+    unknowns, all of which have to be its own."""
+    begun, smooth = _smoother(scene, state, control, options)
+    moved = implicit(begun.problem, found.point, smooth)
+    return end(begun, found.solution._replace(variables=moved), options, found.info.guess)
+
+
+def _smoother(
+    scene: Scene, state: State, control: Array, options: SolverOptions
+) -> tuple[Begun, Array]:
+    """The step where it is differentiated, and its relaxation, which follows that of the step."""
+    relaxation, smooth = relaxations(options, state.position.dtype)
+    if options.gradient_relaxation is not None:
+        smooth += relaxation - jax.lax.stop_gradient(relaxation)
+    return begin(scene, state, control, smooth, None, options), smooth
 
 
 @one_by_one

@@ -178,6 +178,7 @@ def test_arguments_that_the_compiler_knows_do_not_leave_a_kernel():
     assert 0.75 < ends.position[0, 0, 2] <= 0.8
 
 
+@pytest.mark.slow
 def test_a_batch_of_steps_at_once_is_that_of_its_members(monkeypatch):
     """What a GPU does, of two bodies; test_lanes.py has one."""
     monkeypatch.setenv("SILICO_PY_ONE_KERNEL", "0")

@@ -45,6 +45,7 @@ def test_a_notebook_runs_in_a_kernel(tmp_path, same_cache):
     assert cells[-1].outputs
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:FigureCanvasAgg is non-interactive")
 @pytest.mark.parametrize("path", NOTEBOOKS[1:], ids=lambda path: path.stem)
 def test_notebook_runs(path, tmp_path, monkeypatch):

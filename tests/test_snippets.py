@@ -35,9 +35,11 @@ def snippets(page):
 
 
 WITH_SNIPPETS = [name for name, page in PAGES.items() if snippets(page)]
+SLOW = {"batches.md", "concepts.md", "gradients.md"}
+RUN = [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in WITH_SNIPPETS]
 
 
-@pytest.mark.parametrize("name", WITH_SNIPPETS)
+@pytest.mark.parametrize("name", RUN)
 def test_snippets_run(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # some write files
     if name == "models.md":

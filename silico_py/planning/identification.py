@@ -136,12 +136,19 @@ def _fits(
     on_trial: Callable[[float, float], None],
 ) -> Callable[[np.ndarray, float], _Fit]:
     """Of logarithms of the parameters over the guess and a relaxation, by one program for all."""
+    names, given = list(guess), (np.array([*guess.values()], float), start, observed, controls)
 
     @jax.jit
     @partial(jax.jacfwd, has_aux=True)
-    def run(logarithms: Array, relaxation: Array) -> tuple[Array, tuple[Array, Array]]:
-        factors = zip(guess.items(), jnp.exp(logarithms), strict=True)
-        scene = make_scene({name: factor * value for (name, value), factor in factors})
+    def run(
+        logarithms: Array,
+        relaxation: Array,
+        guess: Array,
+        start: State,
+        observed: State,
+        controls: Array,
+    ) -> tuple[Array, tuple[Array, Array]]:
+        scene = make_scene(dict(zip(names, jnp.exp(logarithms) * guess, strict=True)))
         found = rollout(scene, start, controls, SolverOptions(relaxation=relaxation))
         turn = rotation.between(observed.orientation, found.state.orientation)
         offset = found.state.position - observed.position
@@ -150,7 +157,7 @@ def _fits(
 
     @lru_cache(maxsize=1)  # the Jacobian is asked for where the residuals have just been
     def known(logarithms: bytes, relaxation: float) -> _Fit:
-        slopes, (change, fine) = run(np.frombuffer(logarithms), relaxation)
+        slopes, (change, fine) = run(np.frombuffer(logarithms), relaxation, *given)
         fit = _Fit(*map(np.asarray, (change, slopes, fine)))
         on_trial(float(relaxation), fit.size)
         return fit
