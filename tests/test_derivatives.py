@@ -296,6 +296,7 @@ def test_second_derivatives_of_a_rollout(drop):
         np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max())
 
 
+@pytest.mark.slow
 def test_the_derivative_of_a_step_has_derivatives(drop):
     """By state, scene and smoothing; the next state beside it keeps its own."""
     scene, state = drop
@@ -351,6 +352,7 @@ def test_derivatives_by_the_numbers_of_a_state_in_both_modes():
     np.testing.assert_allclose(forward, reverse, rtol=0, atol=1e-11 * scale)
 
 
+@pytest.mark.slow
 def test_gradient_relaxation_by_the_numbers_of_a_state():
     """In both modes, in a batch and together with a parameter."""
     after, start, friction = by_numbers("drop")

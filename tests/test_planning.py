@@ -36,6 +36,7 @@ def gap_to_tee(spots):
     return np.min([np.linalg.norm(v, axis=-1) for v in outside], axis=0) - 0.04
 
 
+@pytest.mark.slow
 def test_stepping_through_the_plan_reaches_the_goal(grasp, plan):
     scene, state = grasp
     assert plan.reached
@@ -52,6 +53,7 @@ def test_stepping_through_the_plan_reaches_the_goal(grasp, plan):
     assert np.linalg.norm(miss) < 0.01
 
 
+@pytest.mark.slow
 def test_regrasps_leave_the_object_alone_and_fingers_stay_out_of_it(plan):
     lifted = np.abs(plan.controls[:, 1:, 2]).max(axis=1) > 0
     assert lifted.any()
@@ -67,11 +69,13 @@ def test_regrasps_leave_the_object_alone_and_fingers_stay_out_of_it(plan):
     assert gap_to_tee(spots).min() < 1e-3  # they do touch
 
 
+@pytest.mark.slow
 def test_a_seed_is_a_plan(grasp, plan):
     again = planning.plan_grasp(*grasp, GOAL, seed=1, tolerance=0.01)
     np.testing.assert_array_equal(again.controls, plan.controls)
 
 
+@pytest.mark.slow
 def test_a_search_that_is_cut_short_says_so(grasp):
     options = planning.PlannerOptions(max_rounds=1)
     plan = planning.plan_grasp(*grasp, GOAL, tolerance=1e-3, options=options)
@@ -79,6 +83,7 @@ def test_a_search_that_is_cut_short_says_so(grasp):
     assert plan.distance > 1e-3
 
 
+@pytest.mark.slow
 def test_pictures_are_written(grasp, plan, tmp_path):
     path = tmp_path / "deep" / "plan.png"
     picture.draw(grasp[0], plan, np.array(GOAL), path, frames=3)
@@ -255,6 +260,7 @@ def test_identification_of_a_motion_that_is_half_a_turn_off():
     assert found.residual == pytest.approx(2 / np.sqrt(6))  # of six numbers a step
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("guess", [1.0, 20.0])
 def test_identification_far_off(guess):
     """What slides with little friction sticks at the guess, where slopes say next to nothing. Of

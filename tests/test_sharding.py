@@ -72,6 +72,7 @@ def test_four_devices(one_device, tmp_path):
     np.testing.assert_allclose(position, one_device, rtol=0, atol=ROUNDING)
 
 
+@pytest.mark.slow
 def test_two_processes(one_device, tmp_path):
     with socket.socket() as free:
         free.bind(("localhost", 0))
