@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+from scipy.spatial.transform import Rotation
 
 from silico_py.primitives._base import (
     ConvexShape,
@@ -26,6 +27,11 @@ from silico_py.solver.compilation import once
 from silico_py.solver.cones import ProductCone
 
 QUADRATURE_LEVEL = 4
+# Rotations of the quadrature's directions. A slight one, for along none of them two corners of a
+# shape that is aligned with its frame should be furthest; and half turns about the axes, so that
+# moments of a symmetric shape are symmetric.
+_SLIGHT = Rotation.from_rotvec([1e-7, 2e-7, 3e-7]).as_matrix()
+TURNS = [_SLIGHT * signs for signs in [(1, 1, 1), (1, -1, -1), (-1, 1, -1), (-1, -1, 1)]]
 
 
 @primitive
@@ -131,8 +137,10 @@ class MinkowskiSum(ConvexShape):
 
     def _inscribed_moments(self, level: int) -> Moments:
         directions, triangles = icosphere(level)
-        points = _furthest(self, directions) - jax.lax.stop_gradient(self.reference)
-        return solid_moments(points, triangles)
+        points = _furthest(self, np.concatenate([directions @ turn for turn in TURNS]))
+        points -= jax.lax.stop_gradient(self.reference)
+        each = jax.vmap(solid_moments, (0, None))(points.reshape(len(TURNS), -1, 3), triangles)
+        return jax.tree.map(lambda v: jnp.mean(v, axis=0), each)
 
     def surface_mesh(self, resolution: int = 32) -> Mesh:
         """Hull of support points, at least `resolution` around the equator."""

@@ -427,6 +427,22 @@ def test_sum_quadrature_accuracy():
     np.testing.assert_allclose(smooth.inertia, Sphere(0.3).mass_properties().inertia, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    "pair", [("box", "sphere"), ("box", "cylinder"), ("capsule", "box"), ("cylinder", "sphere")]
+)
+def test_moments_of_a_symmetric_sum_are_symmetric(pair):
+    made = {
+        "box": Box((0.2, 0.1, 0.3)),
+        "sphere": Sphere(0.1),
+        "cylinder": Cylinder(0.2, 0.3),
+        "capsule": Capsule(0.1, 0.3),
+    }
+    found = mass_of(MinkowskiSum(*(made[name] for name in pair)))
+    np.testing.assert_allclose(found.center_of_mass, 0, atol=1e-15)
+    inertia = np.asarray(found.inertia)
+    np.testing.assert_allclose(inertia, np.diag(np.diag(inertia)), atol=1e-15)
+
+
 # ---------------------------------------------------------------- jax: batches, jit, derivatives
 
 FAMILIES = {
