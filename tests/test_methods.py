@@ -74,16 +74,16 @@ def test_both_methods_have_the_same_solutions(ellipsoids, bilevel):
     np.testing.assert_allclose(info.contacts.force, other.contacts.force, atol=1e-3 * scale)
 
 
-@pytest.mark.parametrize("k", [0, 2, 3])
-def test_the_bilevel_step_is_differentiable(ellipsoids, bilevel, k):
-    state = jax.tree.map(lambda v: jnp.stack([v[k]] * 6), ellipsoids[1])
-    directions = np.random.default_rng(k).normal(size=(6, 1, 12))
-    (_, (_, info)), (slopes, _) = bilevel(0 * directions, NUMBERS, state)
-    assert info.converged.all()
-    ahead, behind = (bilevel(s * SPACING * directions, NUMBERS, state)[0][0] for s in (1, -1))
-    expected = (ahead - behind) / (2 * SPACING)
-    found = np.sum(slopes * directions, axis=(1, 2))
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+def test_the_bilevel_step_is_differentiable(ellipsoids, bilevel):
+    for k in (0, 2, 3):
+        state = jax.tree.map(lambda v, k=k: jnp.stack([v[k]] * 6), ellipsoids[1])
+        directions = np.random.default_rng(k).normal(size=(6, 1, 12))
+        (_, (_, info)), (slopes, _) = bilevel(0 * directions, NUMBERS, state)
+        assert info.converged.all()
+        ahead, behind = (bilevel(s * SPACING * directions, NUMBERS, state)[0][0] for s in (1, -1))
+        expected = (ahead - behind) / (2 * SPACING)
+        found = np.sum(slopes * directions, axis=(1, 2))
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
 
 
 def test_the_bilevel_gradient_by_the_scene_agrees_with_differences(ellipsoids, bilevel):
