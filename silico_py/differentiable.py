@@ -108,7 +108,9 @@ def _info_pushed(moving: Moving, where: tuple[Found, tuple], change: Numbers) ->
     found, args = where
 
     def numbers(*own: Array) -> Numbers:
-        return _numbers_of(_smoothly_described(found, *moving.replaced(args, list(own)))[1])[0]
+        scene, state, control, options, _ = moving.replaced(args, list(own))
+        smoother = _smoother(scene, state, control, options)
+        return _numbers_of(_ended(found, *smoother, options)[1])[0]
 
     return jax.jvp(numbers, tuple(moving.numbers(args)), tuple(change))[1]
 
@@ -129,26 +131,19 @@ def _described(
 ) -> tuple[State, Info]:
     """State and info as functions of the arguments through the solution, to be differentiated."""
     start = scene, state, control
-    following, info = _smoothly_described(found, *start, options, guess)
+    smoother, smooth = _smoother(*start, options)
+    following, info = _ended(found, smoother, smooth, options)
     if options.gradient_relaxation is None:
         return following, info
     relaxation, _ = relaxations(options, state.position.dtype)
-    begun, (smoother, smooth) = begin(*start, relaxation, None, options), _smoother(*start, options)
+    begun = begin(*start, relaxation, None, options)
     moved = implicit(smoother.problem, found.solution.variables, smooth, found.point)
     return next_state(begun.motions, begun.arm, moved.y), info
 
 
-def _smoothly_described(
-    found: Found,
-    scene: Scene,
-    state: State,
-    control: Array,
-    options: SolverOptions,
-    guess: Remembered | None,
-) -> tuple[State, Info]:
+def _ended(found: Found, begun: Begun, smooth: Array, options: SolverOptions) -> tuple[State, Info]:
     """Those of the solution that is differentiated, as the info always is: forces are products of
     unknowns, all of which have to be its own."""
-    begun, smooth = _smoother(scene, state, control, options)
     moved = implicit(begun.problem, found.point, smooth)
     return end(begun, found.solution._replace(variables=moved), options, found.info.guess)
 

@@ -17,7 +17,7 @@ from silico_py.assembly import contact_batches
 from silico_py.collision_program import Piece, SlackMap, pair_length
 from silico_py.one_step import motions_of
 from silico_py.solver import Variables
-from silico_py.tangents import perturb
+from silico_py.tangents import difference, perturb
 
 RHO = 1e-3
 FEWEST = 2  # of each kind that act in `balls`
@@ -120,31 +120,40 @@ def test_a_body_thrown_at_one_that_hits_another_is_said(balls):
 
 
 def test_fading_forces_are_differentiated(balls):
-    """In reverse mode, in a batch of which one member is this one."""
     scene, state = balls
-    _, info = stepped(scene, state, FEWEST)
+    following, info = stepped(scene, state, FEWEST)
     size = np.sort(np.linalg.norm(info.contacts.force, axis=1))
     assert np.all(size[-4:] > 0) and np.all(size[-4:-2] < 0.5)
-    rng = np.random.default_rng(0)
-    weights = jnp.asarray(rng.normal(size=52))
-
-    def loss(after):
-        return weights @ jnp.concatenate([v.ravel() for v in jax.tree.leaves(after)])
-
-    def after_change(change, shift):
-        moved = dataclasses.replace(state, position=state.position + shift * jnp.eye(4, 3))
-        return loss(sp.step(scene, perturb(moved, change), None, options(FEWEST))[0])
-
-    none, shifts = jnp.zeros((4, 12)), jnp.asarray([0.01, 0.0])
-    slopes = jax.jit(jax.vmap(jax.grad(after_change), in_axes=(None, 0)))(none, shifts)
+    matrix, _ = sp.linearize(scene, state, None, RHO, options(FEWEST))
 
     def changed(change):
-        return loss(stepped(scene, perturb(state, change), FEWEST)[0])
+        moved, _ = stepped(scene, perturb(state, change), FEWEST)
+        return difference(moved, following).reshape(-1)
 
-    h = 2e-6
-    for direction in rng.normal(size=(6, 4, 12)):
+    rng, h = np.random.default_rng(0), 2e-6
+    for direction in rng.normal(size=(4, 4, 12)):
         slope = (changed(h * direction) - changed(-h * direction)) / (2 * h)
-        np.testing.assert_allclose(np.sum(slopes[1] * direction), slope, atol=5e-6)
+        np.testing.assert_allclose(matrix @ direction.reshape(-1), slope, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_batches_and_reverse_mode(balls):
+    scene, state = balls
+    weights = jnp.asarray(np.random.default_rng(1).normal(size=(4, 3)))
+
+    def at(shift):
+        return dataclasses.replace(state, position=state.position + shift * jnp.eye(4, 3))
+
+    def loss(shift, velocity):
+        start = dataclasses.replace(at(shift), velocity=velocity)
+        return jnp.sum(weights * sp.step(scene, start, None, options(FEWEST))[0].position)
+
+    shifts = jnp.asarray([0.0, 0.01])
+    slopes = jax.jit(jax.vmap(jax.grad(loss, argnums=1), in_axes=(0, None)))(shifts, state.velocity)
+    for shift, slope in zip(shifts, slopes, strict=True):
+        matrix, _ = sp.linearize(scene, at(shift), None, RHO, options(FEWEST))
+        blocks = matrix.reshape(4, 12, 4, 12)[:, :3, :, 6:9]
+        np.testing.assert_allclose(slope, jnp.einsum("ia,iajb->jb", weights, blocks), atol=1e-9)
 
 
 def test_a_guess_follows_the_pairs_not_their_places(balls):

@@ -1,5 +1,7 @@
 """Shapes of several kinds in one cone: the same solutions as in their own."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -127,3 +129,23 @@ def test_shapes_of_one_kind_keep_their_own_cone():
     scene, state = sp.scenes.stack(3)
     cones = {batch.contacts.a.shape.cone for batch in batches(scene, state)}
     assert cones == {sp.Box((1.0, 1.0, 1.0)).cone}
+
+
+@pytest.mark.slow
+def test_gradient_by_a_radius_in_a_mixed_scene():
+    scene, state = sp.scenes.planar_push(gap=0.0005)
+    options = sp.SolverOptions(relaxation=1e-4)
+
+    @jax.jit
+    @jax.value_and_grad
+    def speed(radius):
+        ball = sp.Body("pusher", sp.Sphere(radius), mass=1.0)
+        following, _ = sp.step(
+            dataclasses.replace(scene, bodies=(scene.bodies[0], ball)), state, options=options
+        )
+        return following.velocity[0, 0]
+
+    h = 1e-6
+    slope = (speed(0.1 + h)[0] - speed(0.1 - h)[0]) / (2 * h)
+    assert abs(slope) > 1
+    np.testing.assert_allclose(speed(0.1)[1], slope, rtol=1e-5)

@@ -224,7 +224,7 @@ SHAPE_PARAMETERS = {
 }
 
 
-def by_shapes(p):
+def by_shapes(p, rho):
     """A body of four pieces that lie on the floor together, after a step."""
     capsule = sp.Capsule(radius=p["capsule"][0], length=p["capsule"][1])
     turn = sp.rotation.cayley(jnp.asarray(p["turn"]))
@@ -243,32 +243,32 @@ def by_shapes(p):
     floor = sp.HalfSpace(normal=(0, 0, 1), offset=height)
     scene = sp.Scene([body], [floor], timestep, friction, p["gravity"])
     state = scene.state(position=[[0, 0, 0.002]], velocity=[[0.4, -0.2, -0.3]])
-    following, info = sp.step(scene, state, options=sp.SolverOptions(relaxation=1e-3))
-    return flat(following), info.converged
+    following, info = sp.step(scene, state, options=sp.SolverOptions(relaxation=rho))
+    assert isinstance(info.converged, jax.core.Tracer) or info.converged
+    return flat(following)
 
 
 def test_derivatives_by_every_shape_parameter():
-    """In reverse mode; of a weighted sum of the next state's numbers."""
-    weights = np.random.default_rng(0).normal(size=13)
+    for name in SHAPE_PARAMETERS:
+        check_the_derivative_by(name)
 
-    # Differences come from it too: one program for all.
-    @partial(jax.value_and_grad, has_aux=True)
-    def total(parameters):
-        following, converged = by_shapes(parameters)
-        return weights @ following, converged
 
-    (_, converged), slopes = total(SHAPE_PARAMETERS)
-    assert converged
-    for name, value in SHAPE_PARAMETERS.items():
-        direction = np.random.default_rng(0).normal(size=value.shape)
-        direction /= np.abs(direction).max()
-        ahead, behind = (
-            total({**SHAPE_PARAMETERS, name: value + h * direction})[0][0] for h in (1e-6, -1e-6)
-        )
-        expected = (ahead - behind) / 2e-6
-        assert abs(expected) > 1e-3, name
-        found = np.sum(slopes[name] * direction)
-        np.testing.assert_allclose(found, expected, rtol=1e-5, err_msg=name)
+def check_the_derivative_by(name):
+    rho, h = 1e-3, 1e-6
+    direction = np.random.default_rng(0).normal(size=SHAPE_PARAMETERS[name].shape)
+    # All parameters are differentiated, most along zero: one compilation serves all names.
+    tangents = {key: np.zeros_like(value) for key, value in SHAPE_PARAMETERS.items()}
+    tangents[name] = direction / np.abs(direction).max()
+
+    def at(t):
+        values = {key: value + t * tangents[key] for key, value in SHAPE_PARAMETERS.items()}
+        return jax.jvp(lambda p: by_shapes(p, rho), (values,), (tangents,))
+
+    (_, found), (ahead, _), (behind, _) = (at(t) for t in (0.0, h, -h))
+    expected = (ahead - behind) / (2 * h)
+    assert np.abs(expected).max() > 1e-3, name
+    atol = 1e-5 * np.abs(expected).max()
+    np.testing.assert_allclose(found, expected, rtol=0, atol=atol, err_msg=name)
 
 
 DIRECTION = jnp.array([[0.5, -1.0, 2.0]])
@@ -298,25 +298,27 @@ def test_second_derivatives_of_a_rollout(drop):
 
 @pytest.mark.slow
 def test_the_derivative_of_a_step_has_derivatives(drop):
-    """By state, scene and smoothing; the next state beside it keeps its own."""
+    """By state, scene and smoothing, in both modes."""
     scene, state = drop
     weights = np.random.default_rng(1).normal(size=(12, 18))
 
-    @jax.jit
-    @jax.value_and_grad
-    def total(numbers):
+    def entries(numbers):
         velocity, friction, rho = numbers[:3], numbers[3], 1e-2 * jnp.exp(numbers[4])
         start = dataclasses.replace(state(60), velocity=velocity[None])
         changed = dataclasses.replace(scene, friction=friction)
         a, b, following, _ = sp.linearize(changed, start, smoothing=rho, with_step=True)
-        entries = jnp.concatenate([a, b], axis=1)
-        return jnp.sum(weights * entries) + 1e4 * following.position.sum()
+        total = jnp.sum(weights * jnp.concatenate([a, b], axis=1)) + following.position.sum()
+        return jnp.append(total, following.position)
 
-    start, h = jnp.append(state(60).velocity[0], jnp.array([scene.friction, 0.0])), 1e-5 * np.eye(5)
-    expected = np.array([total(start + e)[0] - total(start - e)[0] for e in h]) / 2e-5
+    start = jnp.append(state(60).velocity[0], jnp.array([scene.friction, 0.0]))
+    run, h = in_both_modes(entries), 1e-5 * np.eye(5)
+    expected = np.array([run(start + e)[0][0] - run(start - e)[0][0] for e in h]) / 2e-5
     assert np.abs(expected).min() > 1e-3
-    slope = total(start)[1]
-    np.testing.assert_allclose(slope, expected, rtol=0, atol=1e-6 * np.abs(expected).max())
+    by_state = derivative(scene, state(60), 1e-2)[0]
+    for found in run(start)[1:]:
+        np.testing.assert_allclose(found[0], expected, rtol=0, atol=1e-6 * np.abs(expected).max())
+        # The next state is at the same relaxation: its derivative is in the matrix.
+        np.testing.assert_allclose(found[1:, :3], by_state[:3, 6:9], rtol=1e-9, atol=1e-15)
 
 
 def by_numbers(name):
@@ -341,8 +343,9 @@ def by_shared_program(scene, state, control, options):
     return stepped(scene, state, control, relaxation=options.relaxation)
 
 
-def test_derivatives_by_the_numbers_of_a_state_in_both_modes():
-    after, start, _ = by_numbers("drop")
+@pytest.mark.parametrize("name", ["drop", pytest.param("collision", marks=pytest.mark.slow)])
+def test_derivatives_by_the_numbers_of_a_state_in_both_modes(name):
+    after, start, _ = by_numbers(name)
     h = 1e-5 * np.eye(len(start))
     ends = [after(at, step=by_shared_program) for at in (*(start + h), *(start - h))]
     expected = (np.stack(ends[: len(h)]) - np.stack(ends[len(h) :])).T / 2e-5
@@ -354,56 +357,37 @@ def test_derivatives_by_the_numbers_of_a_state_in_both_modes():
 
 @pytest.mark.slow
 def test_gradient_relaxation_by_the_numbers_of_a_state():
-    """In both modes, in a batch and together with a parameter."""
+    """In reverse mode as in forward mode, and as in a batch together with a parameter."""
     after, start, friction = by_numbers("drop")
     options = sp.SolverOptions(relaxation=1e-6, gradient_relaxation=1e-3)
-
-    @jax.jit
-    @partial(jax.vmap, in_axes=(0, None))
-    def both(*at):
-        mixed = lambda *at: jnp.sum(jnp.sin(after(*at, options=options)))  # noqa: E731
-        push = jax.linearize(mixed, *at)[1]
-        forward = jax.vmap(push, (0, None))(jnp.eye(len(start)), 0.0)
-        return forward, jax.linear_transpose(push, *at)(1.0)
-
+    mixed = lambda *at: jnp.sum(jnp.sin(after(*at, options=options)))  # noqa: E731
+    _, forward, found = in_both_modes(mixed)(start)
+    exact = partial(np.testing.assert_allclose, rtol=0, atol=1e-11 * np.abs(found).max())
+    exact(forward, found)
+    slopes = jax.jit(jax.vmap(jax.grad(mixed, (0, 1)), (0, None)))
     several = jnp.stack([start, start + 1e-9, start])
-    forward, (reverse, by_friction) = both(several, jnp.asarray(friction))
-    np.testing.assert_array_equal(reverse[0], reverse[2])
-    scale = np.abs(reverse[0]).max()
-    np.testing.assert_allclose(forward, reverse, rtol=0, atol=1e-11 * scale)
-    assert by_friction[0] == by_friction[2] and abs(by_friction[0]) > 1e-2
+    for slope in slopes(several, jnp.asarray(friction))[0][::2]:
+        exact(slope, found)
 
 
 def test_the_gradient_of_a_batch_is_that_of_its_members(drop):
     """By what differs between them and by what they share."""
     scene, state = drop
-    members = [state(24), state(60)]
+    members = stacked([state(24), state(60)])
 
-    def loss(state):
-        return jnp.sum(jnp.sin(state.velocity)) + jnp.sum(state.angular_velocity**2)
+    def loss(state, friction):
+        after = sp.step(dataclasses.replace(scene, friction=friction), state)[0]
+        return jnp.sum(jnp.sin(after.velocity)) + jnp.sum(after.angular_velocity**2)
 
     def total(states, friction):
-        changed = dataclasses.replace(scene, friction=friction)
-        return jnp.sum(jax.vmap(lambda s: loss(sp.step(changed, s)[0]))(states))
+        return jnp.sum(jax.vmap(loss, (0, None))(states, friction))
 
-    by_states, by_friction = jax.jit(jax.grad(total, (0, 1)))(stacked(members), 0.2)
-    for k, member in enumerate(members):
-        by_next = jax.grad(loss)(stepped(scene, member)[0])
-        a, _ = derivative(scene, member, 1e-6)
-        expected = np.concatenate([by_next.velocity, by_next.angular_velocity], 1) @ a[6:]
-        parts = by_states.position, by_states.velocity, by_states.angular_velocity
-        for part, place in zip(parts, (0, 6, 9), strict=True):
-            own = expected[:, place : place + 3]
-            np.testing.assert_allclose(part[k], own, rtol=1e-6, atol=1e-9 * np.abs(own).max())
-    h = 1e-6
-    ahead, behind = (
-        sum(
-            loss(stepped(dataclasses.replace(scene, friction=jnp.asarray(f)), m)[0])
-            for m in members
-        )
-        for f in (0.2 + h, 0.2 - h)
-    )
-    np.testing.assert_allclose(by_friction, (ahead - behind) / (2 * h), rtol=1e-4)
+    by_states, by_friction = jax.jit(jax.grad(total, (0, 1)))(members, 0.2)
+    alone = jax.jit(jax.grad(loss, (0, 1)))
+    each = [alone(member, 0.2) for member in members_of(members)]
+    together, apart = flat(by_states), flat(stacked([own for own, _ in each]))
+    np.testing.assert_allclose(together, apart, rtol=1e-7, atol=1e-12)
+    np.testing.assert_allclose(by_friction, sum(own for _, own in each), rtol=1e-6)
 
 
 def test_gradient_relaxation_is_the_derivative_at_that_relaxation(drop):

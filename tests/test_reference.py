@@ -162,12 +162,11 @@ SCENES = {
     "box and cone": (lambda: thrown(speed=5.0, seed=1), 4),
     "planar_push": (sp.scenes.planar_push, 4),
 }
+RUN = [pytest.param(name, marks=[pytest.mark.slow] * (name == "planar_push")) for name in SCENES]
 
 
 @pytest.mark.parametrize("relaxation", [1e-3, 1e-6, 1e-9])
-@pytest.mark.parametrize(
-    "name", ["drop", "stack", "box and cone", pytest.param("planar_push", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("name", RUN)
 def test_steps_satisfy_every_condition(name, relaxation):
     make, steps = SCENES[name]
     scene, state = make()
