@@ -18,7 +18,7 @@ from silico_py import rotation
 from silico_py.collision_program import Piece, growth, height_above, pair_length
 from silico_py.contact import Side, current, kinematics
 from silico_py.integrator import Motion
-from silico_py.solver.dense import dot, matmul, safe_norm, safe_unit
+from silico_py.solver.dense import dot, safe_norm, safe_unit
 from silico_py.solver.rows import each
 
 # In radii of the smaller ball, beyond what the free motion of the pair may close:
@@ -130,8 +130,7 @@ def flies_apart(a: Side, b: Side) -> Bool[Array, ""]:
 
 def _extent(piece: Piece, direction: Float[Array, "3"]) -> Float[Array, ""]:
     """How far a piece reaches from its reference along a direction, world [m]."""
-    local = matmul(piece.rotation.T, direction)
-    return dot(local, piece.shape.support(local) - piece.shape.reference)
+    return dot(direction, piece.furthest(direction))
 
 
 def _freely_moved(side: Side) -> Piece:

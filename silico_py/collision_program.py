@@ -20,9 +20,12 @@ from silico_py.solver.dense import dot, matmul
 
 SIZE_RATIO = 10.0  # of two shapes up to which both grow alike
 START_ALPHA = 1.1  # smallest scaling of the start
-# Of the start's scaling over the larger gauge: of two bounded shapes, of one over a half-space.
-START_MARGIN, START_MARGIN_GROUND = 2.0, 1.2
-START_DEPTH = 0.05  # of the start point below a half-space, in lengths of the other shape
+# Of the start's scaling over the larger gauge: of two bounded shapes, of one over a half-space, of
+# one that will touch it.
+START_MARGIN, START_MARGIN_GROUND, START_MARGIN_NEAR = 2.0, 1.2, 1.1
+# Of the start point below a half-space: in lengths of the other shape, or in how far that reaches
+# down if it will touch.
+START_DEPTH = 0.05
 
 
 class SlackMap(NamedTuple):
@@ -94,6 +97,17 @@ class Piece(NamedTuple):
         """f at a world point [m]."""
         return self.map.slack(self.local(point) / self.length, alpha, eps)
 
+    def sensitivity(
+        self, dual: Float[Array, " dim"], length: Float[Array, ""]
+    ) -> Float[Array, "3"]:
+        """How alpha follows the piece's position, world, in units of 1 / length."""
+        return length / self.length * matmul(self.rotation, matmul(self.map.to_x.T, dual))
+
+    def furthest(self, direction: Float[Array, "3"]) -> Float[Array, "3"]:
+        """From the reference to the furthest point along a direction, world [m]."""
+        local = matmul(self.rotation.T, direction)
+        return matmul(self.rotation, self.shape.support(local) - self.shape.reference)
+
     @property
     def length(self) -> Float[Array, ""]:
         """Unit of length of the shape's slack [m]."""
@@ -159,8 +173,7 @@ def conditions(
     dual_b: Float[Array, " dim_b"],
 ) -> CollisionRows:
     """Rows of the collision program at a world point `primal.point` [m]."""
-    normal_a = length / a.length * matmul(a.rotation, matmul(a.map.to_x.T, dual_a))
-    normal_b = -length / b.length * matmul(b.rotation, matmul(b.map.to_x.T, dual_b))
+    normal_a, normal_b = a.sensitivity(dual_a, length), -b.sensitivity(dual_b, length)
     return CollisionRows(
         point=normal_a - normal_b,
         scale=dot(a.map.to_alpha, dual_a) + dot(b.map.to_alpha, dual_b) - 1,
@@ -211,16 +224,20 @@ class Warm(NamedTuple):
     wanted: Bool[Array, ""]
 
 
-def central_start(a: Piece, b: Piece) -> Start:
+def central_start(a: Piece, b: Piece, near: Bool[Array, ""] | None = None) -> Start:
     """A point between the shapes, scaled until both hold it with room to spare.
 
     Legal for any pose, overlapping ones included. With slack s the dual is t s^-1, with t
-    from the alpha row.
+    from the alpha row. Of a shape `near` the half-space b the point is one close to where they
+    will touch.
     """
     point = _point_between(a, b)
+    margin = START_MARGIN if a.shape.scaled and b.shape.scaled else START_MARGIN_GROUND
+    if near is not None and not b.shape.scaled:
+        point = jnp.where(near, _point_aside(a, b), point)
+        margin = jnp.where(near, START_MARGIN_NEAR, margin)
     alpha_a, eps_a = _interior(a, point)
     alpha_b, eps_b = _interior(b, point)
-    margin = START_MARGIN if a.shape.scaled and b.shape.scaled else START_MARGIN_GROUND
     alpha = jnp.maximum(START_ALPHA, margin * jnp.maximum(alpha_a, alpha_b))
     primal = Primal(point, alpha, eps_a, eps_b)
     slack_a, slack_b = a.slack(point, alpha, eps_a), b.slack(point, alpha, eps_b)
@@ -265,3 +282,19 @@ def _point_between(a: Piece, b: Piece) -> Float[Array, "3"]:
 def _point_below(a: Piece, ground: Piece) -> Float[Array, "3"]:
     normal, height = height_above(a, ground)
     return a.reference - normal * (jnp.maximum(height, 0) + START_DEPTH * a.length)
+
+
+def _point_aside(a: Piece, ground: Piece) -> Float[Array, "3"]:
+    """A point below the ground between the one straight below a piece and that below its lowest
+    point, closer to the latter the less the piece has to be scaled to hold that.
+
+    Only flat and slender shapes that are tilted make much of a difference: what is straight below
+    is then far outside of them, and close to faces that will not touch.
+    """
+    normal, height = height_above(a, ground)
+    arm = a.furthest(-normal)
+    reach = -dot(normal, arm)
+    down = jnp.maximum(height, 0) + START_DEPTH * reach
+    straight, least = _interior(a, a.reference - down * normal)[0], down / reach
+    share = 1 - jnp.minimum(1, least / straight)
+    return a.reference - (1 - share) * down * normal + share * least * arm

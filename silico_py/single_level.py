@@ -34,6 +34,7 @@ from silico_py.solver.dense import safe_norm, safe_unit
 
 DISTANT = 10.0  # scaling of a pair from which on it is a unit where the pair flies apart
 START_GAMMA = 10.0  # largest normal impulse of the start, dimensionless
+START_PUSH = 2.0  # the same of what it does to the bodies: flat shapes have sensitivities above 10
 # Scaling beyond which the impulse of the start falls with distance: pairs far apart would throw
 # the bodies of a heap about before the touching ones have their say.
 START_FAR = 2.0
@@ -105,13 +106,15 @@ def start_contact(c: Contact) -> tuple[Contact, CellVariables]:
     No solution follows it, so it has no derivatives.
     """
     a, b = (current(side) for side in jax.lax.stop_gradient((c.a, c.b)))
-    s = central_start(_told_apart(a, b), b)
+    s = central_start(_told_apart(a, b), b, ~c.flies)
     alpha, dtype = s.primal.alpha, s.primal.alpha.dtype
     # What is far away and stays there has slacks and, at a long arm, slips of that size: their
     # products would be as large, and steps that suit them none that suits what touches.
     slack_unit = jnp.where(c.flies, doubled(alpha / DISTANT), 1)
     far = jnp.maximum(1, alpha / START_FAR)
-    gamma = jnp.minimum(s.complementarity / far / (alpha - 1), START_GAMMA)
+    push = safe_norm(a.sensitivity(s.dual_a, c.length))
+    most = START_PUSH / jnp.maximum(push, START_PUSH / START_GAMMA)
+    gamma = jnp.minimum(s.complementarity / far / (alpha - 1), most)
     slip, load = friction.start(c.friction)
     point = jnp.zeros(3, dtype)
     c = c._replace(origin=s.primal.point, slack_unit=slack_unit)
