@@ -43,7 +43,8 @@ def test_a_body_moves_as_if_alone(alone, cold):
 
 def test_bodies_far_apart_take_about_the_iterations_of_one(alone, cold):
     assert cold.info.converged.all()
-    assert jnp.max(cold.info.iterations) <= 2 * jnp.max(alone.info.iterations)
+    assert jnp.mean(cold.info.iterations) <= 1.6 * jnp.mean(alone.info.iterations)
+    assert jnp.max(cold.info.iterations) <= 2.5 * jnp.max(alone.info.iterations)
 
 
 def test_a_landing_body_does_not_spoil_the_guesses_of_the_others(cold, warm):
