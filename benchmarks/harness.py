@@ -235,6 +235,15 @@ def random_drops(body: sp.Body, members: int, seed: int, size: float = 1.0) -> s
     return sp.State(*(jnp.asarray(v) for v in parts))
 
 
+def drops_on_floor(
+    name: str, shape: sp.primitives.ConvexShape, members: int, size: float = 1.0
+) -> tuple[sp.Scene, sp.State]:
+    """The scene of one body of 1 kg over a floor, and so many `random_drops` of it."""
+    body = sp.Body(name, shape, mass=1.0)
+    scene = sp.Scene([body], [sp.scenes.floor()], friction=0.2)
+    return scene, random_drops(body, members, seed=0, size=size)
+
+
 def random_turns(rng: np.random.Generator, members: int) -> np.ndarray:
     """(members, 1, 4) uniform orientations."""
     q = rng.normal(size=(members, 1, 4))

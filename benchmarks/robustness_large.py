@@ -29,17 +29,12 @@ def run(quick: bool, console: Console) -> bool:
     """All shapes of all sizes; True when no run fails."""
     members = QUICK_MEMBERS if quick else FULL_MEMBERS
     drops = {
-        f"{name}, {size:g} m": partial(drops_of, name, size, members)
+        f"{name}, {size:g} m": partial(
+            harness.drops_on_floor, name, KINDS[name](size), members, size
+        )
         for name in KINDS
         for size in SIZES
     }
     return harness.failures(
         "robustness_large", drops, FREQUENCIES, RELAXATIONS, SECONDS, quick, console
     )
-
-
-def drops_of(name: str, size: float, members: int) -> tuple[sp.Scene, sp.State]:
-    """The scene of one shape of one size, and so many states."""
-    body = sp.Body(name, KINDS[name](size), mass=1.0)
-    scene = sp.Scene([body], [sp.scenes.floor()], friction=0.2)
-    return scene, harness.random_drops(body, members, seed=0, size=size)

@@ -33,14 +33,9 @@ KINDS = {
 def run(quick: bool, console: Console) -> bool:
     """All shapes; True when no run fails."""
     members = QUICK_MEMBERS if quick else FULL_MEMBERS
-    drops = {name: partial(drops_of, name, members) for name in KINDS}
+    drops = {
+        name: partial(harness.drops_on_floor, name, make(), members) for name, make in KINDS.items()
+    }
     return harness.failures(
         "robustness_slender", drops, FREQUENCIES, RELAXATIONS, SECONDS, quick, console
     )
-
-
-def drops_of(name: str, members: int) -> tuple[sp.Scene, sp.State]:
-    """The scene of one shape, and so many states."""
-    body = sp.Body(name, KINDS[name](), mass=1.0)
-    scene = sp.Scene([body], [sp.scenes.floor()], friction=0.2)
-    return scene, harness.random_drops(body, members, seed=0)
