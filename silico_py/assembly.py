@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from silico_py import broad_phase, easier, friction, rotation
 from silico_py.broad_phase import Candidates, Limits
@@ -123,8 +123,7 @@ def assemble(
         cells.append(variables)
         started.append(batch._replace(contacts=contacts))
     scale = each(row_scale)(motions, unit)
-    free = jax.lax.stop_gradient(each(broad_phase.free_motion)(motions))
-    start = jnp.where(_flying(batches, motions.mass)[:, None], free, 0)
+    start = jnp.zeros_like(scale)
     sides = [(batch.contacts.a, batch.contacts.b) for batch in started]
     problem = Problem(
         node_residual=dynamics,
@@ -192,17 +191,12 @@ def kinds_of(scene: Scene) -> tuple[list[tuple[np.ndarray, Pairs]], Float[Array,
 
 def _in_flight(batches: list[ContactBatch], mass: Float[Array, " n"]) -> list[ContactBatch]:
     """The same, with those pairs marked whose bodies fly apart from all that they may touch."""
-    flying = _flying(batches, mass)
+    flying = _of_bodies(batches, lambda c: jnp.where(c.flies, 0.0, 1.0), mass) == 0
 
     def flagged(batch: ContactBatch) -> Contact:
         return batch.contacts._replace(in_flight=jnp.all(taken(flying, batch.touched), axis=1))
 
     return [batch._replace(contacts=flagged(batch)) for batch in batches]
-
-
-def _flying(batches: list[ContactBatch], mass: Float[Array, " n"]) -> Bool[Array, " n"]:
-    """Which bodies fly apart from all that they may touch."""
-    return _of_bodies(batches, lambda c: jnp.where(c.flies, 0.0, 1.0), mass) == 0
 
 
 def _of_bodies(

@@ -117,7 +117,7 @@ def flies_apart(a: Side, b: Side) -> Bool[Array, ""]:
     it: bodies that pass through each other are not apart.
     """
     a, b = jax.lax.stop_gradient((a, b))
-    end_a, end_b = (freely_moved(side) for side in (a, b))
+    end_a, end_b = (_freely_moved(side) for side in (a, b))
     if not b.shape.scaled:
         normal, height = height_above(end_a, end_b)
         return height > CLEAR * _extent(end_a, -normal)
@@ -133,9 +133,9 @@ def _extent(piece: Piece, direction: Float[Array, "3"]) -> Float[Array, ""]:
     return dot(direction, piece.furthest(direction))
 
 
-def freely_moved(side: Side) -> Piece:
+def _freely_moved(side: Side) -> Piece:
     """The piece at the end of the step if nothing touched its body."""
-    return _moved(side, None if side.motion is None else free_motion(side.motion))
+    return _moved(side, None if side.motion is None else _free_motion(side.motion))
 
 
 def _approach(a: Side, b: Side) -> tuple[Float[Array, ""], Float[Array, ""]]:
@@ -143,7 +143,7 @@ def _approach(a: Side, b: Side) -> tuple[Float[Array, ""], Float[Array, ""]]:
     start_a, start_b = current(a), current(b)
     balls = separation(start_a, start_b)
     move_a, move_b = (
-        freely_moved(side).reference - start.reference
+        _freely_moved(side).reference - start.reference
         for side, start in ((a, start_a), (b, start_b))
     )
     return balls.gap, -dot(balls.normal, move_a - move_b)
@@ -164,7 +164,7 @@ def separation(a: Piece, b: Piece) -> Separation:
     return Separation(gap, 1 + gap / grown, a.reference - (a.length + gap / 2) * normal, normal)
 
 
-def free_motion(m: Motion) -> Float[Array, "6"]:
+def _free_motion(m: Motion) -> Float[Array, "6"]:
     """About (v+, w+) without contacts: torques are left out."""
     turn = rotation.rotate(rotation.conjugate(m.orientation), m.command[3:])
     velocity = m.memory * m.velocity + m.timestep * m.force / m.mass + m.command[:3] / m.timestep

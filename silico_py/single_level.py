@@ -9,7 +9,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from silico_py import friction
-from silico_py.broad_phase import freely_moved
 from silico_py.collision_program import (
     CollisionRows,
     Piece,
@@ -32,7 +31,6 @@ from silico_py.contact import (
 from silico_py.primitives import ConvexShape
 from silico_py.solver import CellResidual, CellVariables, ProductCone
 from silico_py.solver.dense import safe_norm, safe_unit
-from silico_py.solver.problem import choose
 
 DISTANT = 10.0  # scaling of a pair from which on it is a unit where the pair flies apart
 START_GAMMA = 10.0  # largest normal impulse of the start, dimensionless
@@ -103,14 +101,11 @@ def _touch(u: Unknowns, rows: CollisionRows, c: Contact) -> Touch:
 
 
 def start_contact(c: Contact) -> tuple[Contact, CellVariables]:
-    """Central start at the current pose, or where free motion leads those in flight: feasible
-    slacks.
+    """Central start at the current pose: feasible slacks.
 
     No solution follows it, so it has no derivatives.
     """
-    sides = jax.lax.stop_gradient((c.a, c.b))
-    now, later = (tuple(map(pose, sides)) for pose in (current, freely_moved))
-    a, b = choose(c.in_flight, later, now)
+    a, b = (current(side) for side in jax.lax.stop_gradient((c.a, c.b)))
     s = central_start(_told_apart(a, b), b, ~c.flies)
     alpha, dtype = s.primal.alpha, s.primal.alpha.dtype
     # What is far away and stays there has slacks and, at a long arm, slips of that size: their
