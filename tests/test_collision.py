@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from conic import conic_optimum
+from stepping import turned
 
 import silico_py as sp
 from silico_py import rotation
@@ -164,8 +165,7 @@ def test_a_start_near_the_ground_is_close_to_what_touches(name):
     shape, ground = TILTED[name], sp.HalfSpace((0, 0, 1), 0.1)
     rng = np.random.default_rng(4)
     heights = 0.1 + rng.uniform(-0.05, 1.0, 20)
-    turns = rng.normal(size=(20, 4))
-    turns /= np.linalg.norm(turns, axis=1, keepdims=True)
+    turns = turned(rng, 20)
 
     @jax.jit
     @jax.vmap
