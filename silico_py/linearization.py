@@ -92,8 +92,7 @@ def linearize(
     others.check_precision(state.position.dtype)
     check_guess(guess)
     control = checked_control(scene, state, control)
-    found = _linearize(scene, state, control, relaxations, options, guess, with_step)
-    return jax.tree.map(lambda v: v[0], found) if np.ndim(smoothing) == 0 else found
+    return _linearize(scene, state, control, relaxations, options, guess, with_step)
 
 
 @partial(jitted, static_argnames="with_step")
@@ -101,13 +100,15 @@ def _linearize(
     scene: Scene,
     state: State,
     control: Array,
-    relaxations: Array,
+    relaxations: Array | np.ndarray,
     options: SolverOptions,
     guess: Remembered | None,
     with_step: bool,
 ) -> tuple[Any, ...]:
     run = one_by_one(partial(_along, with_step))
-    found = run(scene, state, control, relaxations, options, guess)
+    found = run(scene, state, control, jnp.atleast_1d(relaxations), options, guess)
+    if not relaxations.ndim:
+        found = jax.tree.map(lambda v: v[0], found)
     if not with_step:
         return found
     *others, info = found
@@ -156,9 +157,10 @@ def _usable(here: Bool[Array, ""], guess: Remembered | None) -> Remembered | Non
     return guess._replace(usable=guess.usable & here)
 
 
-def _checked(smoothing: Any, dtype: jnp.dtype) -> Float[Array, " k"]:
+def _checked(smoothing: Any, dtype: jnp.dtype) -> Float[Array | np.ndarray, "*k"]:
     """The smoothings as an array, refused where a `SolverOptions` would refuse them."""
     if not isinstance(smoothing, jax.core.Tracer):
         several = isinstance(smoothing, (list, tuple)) or np.ndim(smoothing) == 1
         check_relaxations("smoothing", smoothing if several else [smoothing], dtype)
-    return jnp.atleast_1d(jnp.asarray(smoothing, dtype))
+    # As an array of jax a number takes as long as all other checks.
+    return (np if isinstance(smoothing, float) else jnp).asarray(smoothing, dtype)
