@@ -131,13 +131,14 @@ def rollout(
             raise ValueError(
                 f"controls: expected a number of steps, or an array (steps, n, 6), got {controls!r}"
             )
-        controls = jnp.zeros((int(controls), n, 6), state.position.dtype)
-    steps = np.shape(controls)[0]
-    controls = vector("controls", controls, steps, n, 6).astype(state.position.dtype)
+        known: Array | np.ndarray = np.zeros((int(controls), n, 6), state.position.dtype)
+    else:
+        known = vector("controls", controls, np.shape(controls)[0], n, 6)
+        known = known.astype(state.position.dtype)
     if guess is not None and not options.warm_start:
         raise ValueError("guess: options.warm_start is off; turn it on or leave the guess out")
     check_guess(guess)
-    trajectory, last = _rollout(scene, state, controls, options, guess)
+    trajectory, last = _rollout(scene, state, known, options, guess)
     return (trajectory, last) if with_guess else trajectory
 
 
@@ -145,7 +146,7 @@ def rollout(
 def _rollout(
     scene: Scene,
     state: State,
-    controls: Array,
+    controls: Array | np.ndarray,
     options: SolverOptions,
     guess: Remembered | None,
 ) -> tuple[Trajectory, Remembered | None]:
