@@ -6,7 +6,7 @@ Source: single-level contact simulation, eq. 14 and 15; DCOL.
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -51,6 +51,8 @@ POLISH = 3  # Newton steps, at most, from the tolerance to rounding
 # later takes 4 steps instead of 6, from that at 1e-4 often more than 20.
 WARM_RELAXATION = 1e-2
 WARM_ITERATIONS = 10  # before the cold start takes over
+
+_Placed: TypeAlias = tuple[ConvexShape, Array, Array]  # at a position and an orientation
 
 
 class Optimum(NamedTuple):
@@ -207,15 +209,18 @@ def collide(
             raise ValueError(f"{name}: expected a convex primitive, got {kind}")
     if not (shape_a.scaled or shape_b.scaled):
         raise ValueError("shape_b: two half-spaces have no collision program")
-    a, b = _place("pose_a", shape_a, pose_a), _place("pose_b", shape_b, pose_b)
+    a, b = (shape_a, *_pose("pose_a", pose_a)), (shape_b, *_pose("pose_b", pose_b))
     if relaxation is None:
-        relaxation = DEFAULT_RELAXATION[jnp.result_type(a.center, b.center).name]
+        relaxation = DEFAULT_RELAXATION[jnp.result_type(a[1], b[1]).name]
     count("max_iterations", max_iterations)
     return _collide(a, b, number("relaxation", relaxation, positive=True), max_iterations)
 
 
 @partial(jitted, static_argnames="max_iterations")
-def _collide(a: Piece, b: Piece, relaxation: Array, max_iterations: int) -> Collision:
+def _collide(
+    placed_a: _Placed, placed_b: _Placed, relaxation: Array, max_iterations: int
+) -> Collision:
+    a, b = _piece(*placed_a), _piece(*placed_b)
     length = pair_length(a.shape, b.shape)
     # As seen from the smaller shape: what is far away is rounded by as much.
     base = _middle(a, b)
@@ -231,11 +236,14 @@ def _middle(a: Piece, b: Piece) -> Float[Array, "3"]:
     return jnp.where(a.length < b.length, a.reference, b.reference)
 
 
-def _place(name: str, shape: ConvexShape, pose: tuple[ArrayLike, ArrayLike]) -> Piece:
+def _pose(name: str, pose: tuple[ArrayLike, ArrayLike]) -> tuple[Array, Array]:
     if not (isinstance(pose, (tuple, list)) and len(pose) == 2):
         raise ValueError(f"{name}: expected (position, orientation), got {pose!r}")
     position = vector(f"{name} position", pose[0], 3)
-    orientation = quaternions(f"{name} orientation", pose[1])
+    return position, quaternions(f"{name} orientation", pose[1])
+
+
+def _piece(shape: ConvexShape, position: Array, orientation: Array) -> Piece:
     return Piece(shape, SlackMap.of(shape), position, rotation.matrix(orientation))
 
 
