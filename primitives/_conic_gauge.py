@@ -9,11 +9,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from silico_py.primitives._base import Scalar, Vector3
+from silico_py.solver.compilation import once
 from silico_py.solver.cones import ProductCone
 
 ITERATIONS = 40
 
 
+@once
 def conic_gauge(shape: Any, x: Vector3) -> Scalar:
     """min alpha subject to slack(x, alpha, eps) in the cone, over (alpha, eps).
 
