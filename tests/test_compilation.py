@@ -74,3 +74,22 @@ def test_what_runs_once_is_one_program():
     assert count == [2]  # traced once
     slope = jax.jit(jax.grad(lambda x: function(x, n=2)))(0.5)
     np.testing.assert_allclose(slope, np.sin(1.0) / 3, rtol=1e-14)
+
+
+BOX, BALL = sp.Box(half_extents=(0.2, 0.3, 0.4)), sp.Sphere(radius=0.3)
+CORE = sp.Polytope.from_vertices(np.vstack([np.eye(3), -np.eye(3)]))
+ROUNDED = sp.PaddedPolytope(core=CORE, radius=0.1)
+UPRIGHT = (1.0, 0.0, 0.0, 0.0)
+CALLS = {
+    "collide": lambda x: sp.collide(BOX, (x, UPRIGHT), BALL, (-x, UPRIGHT)).alpha,
+    "gauge of a sum": lambda x: sp.MinkowskiSum(BOX, BALL).gauge(x),
+    "gauge of a padded polytope": lambda x: ROUNDED.gauge(x),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_second_call_from_python_compiles_nothing(name, caplog):
+    CALLS[name](np.array([1.0, 0.5, -0.3]))
+    with jax.log_compiles():
+        assert float(CALLS[name](np.array([0.7, -0.9, 1.4]))) > 1
+    assert not caplog.messages
