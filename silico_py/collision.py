@@ -6,7 +6,7 @@ Source: single-level contact simulation, eq. 14 and 15; DCOL.
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -51,8 +51,6 @@ POLISH = 3  # Newton steps, at most, from the tolerance to rounding
 # later takes 4 steps instead of 6, from that at 1e-4 often more than 20.
 WARM_RELAXATION = 1e-2
 WARM_ITERATIONS = 10  # before the cold start takes over
-
-_Placed: TypeAlias = tuple[ConvexShape, Array, Array]  # at a position and an orientation
 
 
 class Optimum(NamedTuple):
@@ -179,6 +177,12 @@ class Collision(NamedTuple):
     converged: Bool[Array, ""]
 
 
+class _Placed(NamedTuple):
+    shape: ConvexShape
+    position: Float[Array, "3"]
+    orientation: Float[Array, "4"]
+
+
 def collide(
     shape_a: ConvexShape,
     pose_a: tuple[ArrayLike, ArrayLike],
@@ -209,9 +213,9 @@ def collide(
             raise ValueError(f"{name}: expected a convex primitive, got {kind}")
     if not (shape_a.scaled or shape_b.scaled):
         raise ValueError("shape_b: two half-spaces have no collision program")
-    a, b = (shape_a, *_pose("pose_a", pose_a)), (shape_b, *_pose("pose_b", pose_b))
+    a, b = _place("pose_a", shape_a, pose_a), _place("pose_b", shape_b, pose_b)
     if relaxation is None:
-        relaxation = DEFAULT_RELAXATION[jnp.result_type(a[1], b[1]).name]
+        relaxation = DEFAULT_RELAXATION[jnp.result_type(a.position, b.position).name]
     count("max_iterations", max_iterations)
     return _collide(a, b, number("relaxation", relaxation, positive=True), max_iterations)
 
@@ -220,7 +224,7 @@ def collide(
 def _collide(
     placed_a: _Placed, placed_b: _Placed, relaxation: Array, max_iterations: int
 ) -> Collision:
-    a, b = _piece(*placed_a), _piece(*placed_b)
+    a, b = _piece(placed_a), _piece(placed_b)
     length = pair_length(a.shape, b.shape)
     # As seen from the smaller shape: what is far away is rounded by as much.
     base = _middle(a, b)
@@ -236,14 +240,15 @@ def _middle(a: Piece, b: Piece) -> Float[Array, "3"]:
     return jnp.where(a.length < b.length, a.reference, b.reference)
 
 
-def _pose(name: str, pose: tuple[ArrayLike, ArrayLike]) -> tuple[Array, Array]:
+def _place(name: str, shape: ConvexShape, pose: tuple[ArrayLike, ArrayLike]) -> _Placed:
     if not (isinstance(pose, (tuple, list)) and len(pose) == 2):
         raise ValueError(f"{name}: expected (position, orientation), got {pose!r}")
     position = vector(f"{name} position", pose[0], 3)
-    return position, quaternions(f"{name} orientation", pose[1])
+    return _Placed(shape, position, quaternions(f"{name} orientation", pose[1]))
 
 
-def _piece(shape: ConvexShape, position: Array, orientation: Array) -> Piece:
+def _piece(placed: _Placed) -> Piece:
+    shape, position, orientation = placed
     return Piece(shape, SlackMap.of(shape), position, rotation.matrix(orientation))
 
 
