@@ -15,10 +15,15 @@ os.environ.setdefault("SILICO_PY_ONE_KERNEL", "0" if OLD_XLA else "1")
 # Compilers copy again and again from where an operation comes; processes of tests do without too.
 os.environ["JAX_TRACEBACK_IN_LOCATIONS_LIMIT"] = "0"
 jax.config.update("jax_traceback_in_locations_limit", 0)
-LOOP_PASSES = "simplify-while-loops,while-loop-constant-sinking,while-loop-invariant-code-motion"
+FLOATS = "bf16 f4e2m1fn f8e3m4 f8e4m3 f8e4m3b11fnuz f8e4m3fn f8e4m3fnuz f8e5m2 f8e5m2fnuz f8e8m0fnu"
+PASSES = [  # of the compiler that make loops faster, or are about what does not occur here
+    *("simplify-while-loops", "while-loop-constant-sinking", "while-loop-invariant-code-motion"),
+    *(f"float-normalization-{name}" for name in f"{FLOATS} s4 u4".split()),
+    *("dynamic-dimension-simplifier", "tree_reduction_rewriter"),
+]
 QUICK = (
     "--xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1 "
-    f"--xla_disable_hlo_passes={LOOP_PASSES}"
+    f"--xla_disable_hlo_passes={','.join(PASSES)}"
 )
 if OLD_XLA:  # a flag that XLA does not know ends the process
     QUICK += " --xla_cpu_use_fusion_emitters=false"
