@@ -80,10 +80,12 @@ BOX, BALL = sp.Box(half_extents=(0.2, 0.3, 0.4)), sp.Sphere(radius=0.3)
 CORE = sp.Polytope.from_vertices(np.vstack([np.eye(3), -np.eye(3)]))
 ROUNDED = sp.PaddedPolytope(core=CORE, radius=0.1)
 UPRIGHT = (1.0, 0.0, 0.0, 0.0)
+BALL_SCENE = sp.Scene([sp.Body("ball", BALL, mass=1.0)], [sp.HalfSpace((0, 0, 1), 0.0)], 0.01)
 CALLS = {
     "collide": lambda x: sp.collide(BOX, (x, UPRIGHT), BALL, (-x, UPRIGHT)).alpha,
     "gauge of a sum": lambda x: sp.MinkowskiSum(BOX, BALL).gauge(x),
     "gauge of a padded polytope": lambda x: ROUNDED.gauge(x),
+    "an empty guess": lambda x: sp.no_guess(BALL_SCENE, BALL_SCENE.state([x])).differences.flat,
 }
 
 
@@ -91,5 +93,5 @@ CALLS = {
 def test_a_second_call_from_python_compiles_nothing(name, caplog):
     CALLS[name](np.array([1.0, 0.5, -0.3]))
     with jax.log_compiles():
-        assert float(CALLS[name](np.array([0.7, -0.9, 1.4]))) > 1
+        assert np.isfinite(CALLS[name](np.array([0.7, -0.9, 1.4]))).all()
     assert not caplog.messages
