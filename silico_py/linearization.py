@@ -106,9 +106,7 @@ def _linearize(
     with_step: bool,
 ) -> tuple[Any, ...]:
     run = one_by_one(partial(_along, with_step))
-    found = run(scene, state, control, jnp.atleast_1d(relaxations), options, guess)
-    if not relaxations.ndim:
-        found = jax.tree.map(lambda v: v[0], found)
+    found = run(scene, state, control, relaxations, options, guess)
     if not with_step:
         return found
     *others, info = found
@@ -124,7 +122,7 @@ def _along(
     options: SolverOptions,
     guess: Remembered | None,
 ) -> tuple[Any, ...]:
-    """At one relaxation after another."""
+    """At a relaxation, or at one after another."""
 
     def at(rho: Array, first: Bool[Array, ""], start: Variables | None) -> tuple[Any, ...]:
         begun = begin(scene, state, control, rho, _usable(first, guess), options)
@@ -141,8 +139,8 @@ def _along(
         return point, (*matrices, *end(begun, solution, options))
 
     yes = jnp.ones((), bool)
-    if len(relaxations) == 1:
-        return jax.tree.map(lambda v: v[None], at(relaxations[0], yes, None)[1])
+    if not relaxations.ndim:
+        return at(relaxations, yes, None)[1]
     start = begin(scene, state, control, relaxations[0], None, options).start
     first = jnp.arange(len(relaxations)) == 0
     return jax.lax.scan(lambda start, rho: at(*rho, start), start, (relaxations, first))[1]

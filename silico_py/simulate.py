@@ -126,16 +126,15 @@ def rollout(
         ValueError: as `step`, for controls of the wrong shape or not finite, and for a guess
             without `options.warm_start`.
     """
-    options, n = checked(options, scene, state), len(scene.bodies)
+    options = checked(options, scene, state)
     if np.ndim(controls) == 0:
         if not is_count(controls) or controls < 0:
             raise ValueError(
                 f"controls: expected a number of steps, or an array (steps, n, 6), got {controls!r}"
             )
-        known: Array | np.ndarray = np.zeros((int(controls), n, 6), state.position.dtype)
+        known = checked_control(scene, state, None, "controls", int(controls))
     else:
-        known = vector("controls", controls, np.shape(controls)[0], n, 6)
-        known = known.astype(state.position.dtype)
+        known = checked_control(scene, state, controls, "controls", np.shape(controls)[0])
     if guess is not None and not options.warm_start:
         raise ValueError("guess: options.warm_start is off; turn it on or leave the guess out")
     check_guess(guess)
@@ -198,10 +197,15 @@ def checked(options: SolverOptions | None, scene: Scene, state: State) -> Solver
 
 
 def checked_control(
-    scene: Scene, state: State, control: ArrayLike | None
-) -> Float[Array | np.ndarray, "n 6"]:
-    """The control as an array; None is zero, of numpy: jax takes as long as a step to make one."""
-    n, dtype = len(scene.bodies), state.position.dtype
+    scene: Scene,
+    state: State,
+    control: ArrayLike | None,
+    name: str = "control",
+    *steps: int,
+) -> Float[Array | np.ndarray, "*steps n 6"]:
+    """The control as an array, or that of so many steps; None is zero, of numpy: jax takes as long
+    as a step to make one."""
+    shape, dtype = (*steps, len(scene.bodies), 6), state.position.dtype
     if control is None:
-        return np.zeros((n, 6), dtype)
-    return vector("control", control, n, 6).astype(dtype)
+        return np.zeros(shape, dtype)
+    return vector(name, control, *shape).astype(dtype)
