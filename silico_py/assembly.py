@@ -20,6 +20,8 @@ from silico_py.contact import (
     Side,
     doubled,
     ease,
+    friction_share,
+    leeway,
     lighter,
     parting_speed,
     seen_from,
@@ -148,6 +150,7 @@ def _cell_group(batch: ContactBatch, formulation: Formulation) -> CellGroup:
         split=friction.first_row(cone.dim),
         jacobian=formulation.jacobian,
         ease=ease,
+        share=friction_share,
         prepare=formulation.prepare,
         fusible=formulation.fusible,
         graph=None if batch.candidates is None else batch.nodes,
@@ -228,7 +231,8 @@ def _in_units(batch: ContactBatch, times: Float[Array, " n"]) -> ContactBatch:
     c, most = batch.contacts, jnp.max(taken(times, batch.touched), axis=1)
     speed = most * c.speed
     slip = each(slip_unit)(c.a, c.b, speed)
-    contacts = c._replace(speed=speed, slip=slip, impulse=most * c.impulse)
+    impulse, room = most * c.impulse, leeway(c.length, c.a.motion.timestep, slip)
+    contacts = c._replace(speed=speed, slip=slip, impulse=impulse, leeway=room)
     return batch._replace(contacts=contacts)
 
 
@@ -348,5 +352,6 @@ def _contacts(
         least_alpha=one,
         flies=flies,
         in_flight=flies,
+        leeway=one,
     )
     return contacts, anchors

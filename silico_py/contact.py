@@ -28,6 +28,7 @@ from silico_py.solver.dense import dot, matmul, safe_norm
 
 EASED_FRICTION = 0.7  # share of friction that full easing takes away
 FIRMER_FRICTION = 1.0  # the same that it adds the other way
+LEEWAY = 0.05  # slip in a step, in lengths of the pair, that friction has room for on the way
 
 
 class Side(NamedTuple):
@@ -80,6 +81,22 @@ def _sweep(side: Side) -> Float[Array, ""]:
     return reach * side.motion.memory * safe_norm(side.motion.angular_velocity)
 
 
+def leeway(
+    length: Float[Array, ""], timestep: Float[Array, ""], slip: Float[Array, ""]
+) -> Float[Array, ""]:
+    """How much larger the products of friction are than those of the gap on the way to a solution.
+
+    In a short step a gap of a small share of the size is as fast as all slip: friction would be
+    tight long before the gap is settled, and a tight cone leaves its direction no room to turn.
+    """
+    return doubled(LEEWAY * length / timestep / slip)
+
+
+def friction_share(c: Contact) -> Float[Array, ""]:
+    """Of the relaxation, where products of friction end in their larger unit."""
+    return 1 / c.leeway
+
+
 class Nested(NamedTuple):
     """How the bilevel solves the collision program of a contact."""
 
@@ -103,6 +120,7 @@ class Contact(NamedTuple):
     least_alpha: Float[Array, ""]  # at the end of the step: 1, less lets shapes overlap
     flies: Bool[Array, ""]  # whether free motion ends with the pair apart
     in_flight: Bool[Array, ""]  # whether it does so with every pair of both bodies
+    leeway: Float[Array, ""]  # products of friction over those of the gap, on the way
     nested: Nested | None = None
 
     @property
@@ -113,7 +131,7 @@ class Contact(NamedTuple):
     @property
     def sliding(self) -> Float[Array, ""]:
         """Unit of the slacks of friction [m/s]."""
-        return self.slack_unit * self.slip
+        return self.slack_unit * self.slip * self.leeway
 
     @property
     def sides(self) -> tuple[Side, ...]:

@@ -24,7 +24,7 @@ from silico_py.solver import Guess, Options, Problem, Solution, Variables, compa
 from silico_py.solver.dense import safe_unit, taken
 from silico_py.solver.rows import each
 from silico_py.status import Status
-from silico_py.warm_start import Remembered, recall, remember
+from silico_py.warm_start import Remembered, guess_of, recall, remember
 
 
 class ContactInfo(NamedTuple):
@@ -120,7 +120,7 @@ def _begun(
     motions = motions_of(scene, state, control)
     problem, start, batches = assemble(scene, motions, relaxation, formulation, limits)
     known = recall(guess, start, batches)
-    tried = None if known is None else known.guess
+    tried = None if known is None else guess_of(known, batches)
     return Begun(motions, arms(scene), problem, start, batches, known, tried)
 
 

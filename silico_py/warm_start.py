@@ -24,6 +24,7 @@ from silico_py.contact import Formulation
 from silico_py.solver import CellVariables, Guess, Variables
 
 ORDER = 2  # of the polynomial, at most
+UNDIRECTED_SLIP = 0.5  # share of the slip that friction can change in a step
 OTHER = (
     "guess: belongs to another scene, or to options with another method, gradient_relaxation or "
     "max_contacts; begin with sp.no_guess(scene, state, options)"
@@ -48,10 +49,9 @@ class Remembered(NamedTuple):
     chosen: tuple[Int[Array, " contacts"] | None, ...]
 
     @property
-    def guess(self) -> Guess:
-        """The next solution as each order predicts it."""
-        sums = jax.tree.map(lambda v: jnp.stack(list(accumulate(v))), self.differences)
-        return Guess(sums, self.usable)
+    def predictions(self) -> Variables:
+        """The next solution as each order predicts it, along a leading axis."""
+        return jax.tree.map(lambda v: jnp.stack(list(accumulate(v))), self.differences)
 
 
 def nothing(
@@ -91,7 +91,7 @@ def _differences(solution: Variables, before: Remembered | None) -> Variables:
         others = jnp.where(before.usable, value - said[:-1], 0)
         return jnp.concatenate([value[None], others])
 
-    return jax.tree.map(missed, solution, before.guess.variables)
+    return jax.tree.map(missed, solution, before.predictions)
 
 
 def _alone(value: Float[Array, "*shape"]) -> Float[Array, "orders *shape"]:
@@ -129,6 +129,35 @@ def recall(
     )
     matched = Variables.of(before.y, cells)
     return remembered._replace(differences=_with_slip(matched, batches, jnp.divide))
+
+
+def guess_of(remembered: Remembered, batches: list[ContactBatch]) -> Guess:
+    """What was recalled for these batches, as a guess."""
+    last = jax.tree.map(lambda v: v[0], remembered.differences)
+    return Guess(remembered.predictions, remembered.usable, _undirected(last, batches))
+
+
+def _undirected(w: Variables, batches: list[ContactBatch]) -> Variables:
+    """With friction that has no direction: where slip ends or turns round in a step, the one before
+    says nothing, and close to a solution there is no room to turn.
+
+    The slip allowed for is a share of what friction can change in a step.
+    """
+    cells = []
+    for cell, batch in zip(w.cells, batches, strict=True):
+        c, cut = batch.contacts, friction.first_row(cell.dual.shape[-1])
+        load = cell.dual[:, cut]
+        load = jnp.where(load > 0, load, 1)  # of a guess that is not usable
+        psi = jnp.maximum(
+            UNDIRECTED_SLIP * load * c.speed / c.sliding, c.relaxation / c.leeway / load
+        )
+        slack, dual = (
+            jnp.concatenate([v[:, :cut], first[:, None], jnp.zeros_like(v[:, cut + 1 :])], axis=1)
+            for v, first in ((cell.slack, psi), (cell.dual, load))
+        )
+        x = jnp.concatenate([cell.x[:, :-1], (psi * c.sliding)[:, None]], axis=1)
+        cells.append(CellVariables(x, dual, slack))
+    return Variables.of(w.y, tuple(cells))
 
 
 def _fits(remembered: Remembered, start: Variables, batches: list[ContactBatch]) -> bool:

@@ -36,7 +36,7 @@ from silico_py.solver.problem import (
     in_one,
     is_interior,
     mean_product,
-    multiples,
+    targets,
 )
 from silico_py.solver.steps import Step
 from silico_py.solver.vectors import Variables
@@ -69,7 +69,7 @@ def accept(problem: Problem, it: Iterate, step: Step, options: Options) -> Trial
 
     def leap(_: Array) -> Variables:
         w = moved(it.w, step.leap, jnp.ones_like(step.length))
-        return centred(problem, w, multiples(problem, step.product))
+        return centred(problem, w, targets(problem, step.product, options.relaxation))
 
     def along(fraction: Array) -> Variables:
         w = moved(it.w, step.change, step.length * fraction)

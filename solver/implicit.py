@@ -56,7 +56,7 @@ def _direction(
     """-F_w^-1 (F_data d_data + F_rho d_rho)."""
     here, d_rho = problem.with_data(data).prepared(w.y), instantiated(d_rho)
     _, rows = jvp_of_moving(lambda d: conditions(here.with_data(d), w), (data,), (d_data,))
-    target = jax.tree.map(lambda e, r: d_rho * e - r, identity(problem, rows), rows)
+    target = jax.tree.map(lambda e, r: d_rho * e - r, identity(here, rows), rows)
     return _newton_inverse(here, w, Conditions.side_by_side([target])).column(0)
 
 

@@ -12,9 +12,8 @@ from silico_py.solver.path import Path
 from silico_py.solver.problem import (
     Problem,
     conditions,
+    imbalance,
     in_one,
-    product_norm,
-    remainder,
     residual_norms,
 )
 from silico_py.solver.vectors import Conditions, Variables
@@ -68,7 +67,7 @@ class Measures(NamedTuple):
         memos: of the point, for the Jacobian there.
         nodes: largest scaled row of a node.
         own: largest row of a cell.
-        complementarity: largest error of a product.
+        complementarity: largest error of a product, over the share of rho at which it ends.
     """
 
     conditions: Conditions
@@ -115,7 +114,7 @@ def measure(problem: Problem, w: Variables, easing: Float[Array, ""], options: O
     """Measures of a point, for the problem at this easing."""
     problem = problem.eased(easing).prepared(w.y)
     found = conditions(problem, w)
-    off = product_norm(remainder(problem, found, options.relaxation))
+    off = imbalance(problem, found, options.relaxation)
     return Measures(found, problem.memos, *residual_norms(problem, found), off)
 
 

@@ -29,10 +29,10 @@ from silico_py.solver.problem import (
     centred,
     identity,
     mean_product,
-    multiples,
     product_norm,
     remainder,
     residual_norm,
+    targets,
 )
 from silico_py.solver.vectors import Conditions, Variables
 
@@ -167,7 +167,7 @@ def shortened(path: Path, step: Step, fraction: Array) -> Path:
 
 def landing(problem: Problem, w: Variables, path: Path, rho: Array) -> Variables:
     """`w` with the products of the path."""
-    centre = multiples(problem, rho)
+    centre = targets(problem, rho, rho)
     products = [
         path.t * cell.product + e for cell, e in zip(path.anchor.cells, centre, strict=True)
     ]
@@ -183,9 +183,9 @@ def _anchor(problem: Problem, w: Variables, conditions: Conditions, rho: Array) 
     """A, with products that are no less than `LEAST_PRODUCT` says: off-centre iterates, and those
     whose products vanish long before the residual, would leave no room to move."""
     mean = jnp.maximum(mean_product(problem, w), residual_norm(problem, conditions))
-    least = jnp.maximum(LEAST_PRODUCT * mean, rho)
-    e = identity(problem, conditions)
-    products = e.products * (jnp.maximum(conditions.products, least) - rho)
+    aim = rho * identity(problem, conditions).products
+    least = jnp.maximum(LEAST_PRODUCT * mean, aim)
+    products = jnp.where(aim > 0, jnp.maximum(conditions.products, least) - aim, 0)
     return Conditions(jnp.concatenate([conditions.rows, products]), conditions.layout)
 
 

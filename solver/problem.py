@@ -9,6 +9,8 @@ The relaxed conditions are
     slack(y, x, z) - s                                        = 0
     s o z = rho e,   s in K,   z in K
 
+with a share of rho in cones that ask for it (see `CellGroup.share`).
+
 A convex QP or SOCP is one node (variables and equality multipliers) and one cell (the
 conic rows); a linear complementarity problem is one node and one cell with `y = z`.
 """
@@ -67,7 +69,7 @@ CellFunction = Callable[[Array, Array, Array, Any], CellResidual]
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=["nodes", "data", "memo", "graph"],
-    meta_fields=["cone", "function", "split", "jacobian", "ease", "prepare", "fusible"],
+    meta_fields=["cone", "function", "split", "jacobian", "ease", "share", "prepare", "fusible"],
 )
 @dataclass(frozen=True)
 class CellGroup:
@@ -87,6 +89,8 @@ class CellGroup:
         ease: optional `(data, easing) -> data`, the parameters of a tamer problem: of one kind up
             to 1, of another down to -1. Both hooks only shape the way: solutions are those of
             `data` at easing 0.
+        share: optional `data -> ()`, at most 1: products of the rows from `split` on end at this
+            share of rho, the others at rho. On the way all are alike.
         prepare: optional `(y (arity, ny), data) -> memo`, what `function` and `jacobian` share at
             one point of the nodes: they are then given `(data, memo)` as their data. The memo
             itself is not differentiated.
@@ -103,6 +107,7 @@ class CellGroup:
     split: int
     jacobian: Callable[[Array, Array, Array, Any, Array], CellJacobian] | None = None
     ease: Callable[[Any, Array], Any] | None = None
+    share: Callable[[Any], Array] | None = None
     prepare: Callable[[Array, Any], Any] | None = None
     memo: Any = None
     fusible: bool = True
@@ -112,6 +117,14 @@ class CellGroup:
     def links(self) -> Links:
         """The nodes of the cells, and those that they may be."""
         return Links(self.nodes, self.nodes if self.graph is None else self.graph)
+
+    @property
+    def shares(self) -> Float[Array, "cells dim"] | float:
+        """Of rho, where the products of each row end."""
+        if self.share is None:
+            return 1.0
+        late = each(self.share)(self.data)[:, None]
+        return jnp.where(np.arange(self.cone.dim) < self.split, 1, late)
 
     def gather(self, y: Float[Array, "nodes ny"]) -> Float[Array, "cells arity ny"]:
         """Node vectors as each cell sees them."""
@@ -280,23 +293,37 @@ def choose(condition: Bool[Array, ""], first: tuple, second: tuple) -> tuple:
 
 
 def identity(problem: Problem, like: Conditions) -> Conditions:
-    """Zero rows, and e in place of every product."""
-    return like.of_products(multiples(problem, jnp.ones((), like.flat.dtype)))
+    """Zero rows, and what every product is to be at a relaxation of 1: e, or a share of it."""
+    one = jnp.ones((), like.flat.dtype)
+    return like.of_products(targets(problem, one, one))
 
 
-def multiples(problem: Problem, product: Float[Array, ""]) -> list[Float[Array, "cells dim"]]:
-    """product e for each cell of each group."""
-    return [
-        jnp.broadcast_to(
-            product * group.cone.identity(product.dtype), (len(group.nodes), group.cone.dim)
-        )
-        for group in problem.groups
-    ]
+def targets(
+    problem: Problem, product: Float[Array, ""], rho: Float[Array, ""]
+) -> list[Float[Array, "cells dim"]]:
+    """Products of the central path, of each cell of each group, where those of cones that end at
+    rho itself are `product`."""
+    above, found = jnp.maximum(product - rho, 0), []
+    for group in problem.groups:
+        e, size = group.cone.identity(product.dtype), (len(group.nodes), group.cone.dim)
+        found.append(jnp.broadcast_to((rho * group.shares + above) * e, size))
+    return found
 
 
 def remainder(problem: Problem, c: Conditions, rho: Array) -> Conditions:
-    """What has to vanish at relaxation rho: the rows, and s o z - rho e."""
+    """What has to vanish at relaxation rho: the rows, and s o z less rho e or a share of it."""
     return jax.tree.map(lambda v, e: v - rho * e, c, identity(problem, c))
+
+
+def imbalance(problem: Problem, c: Conditions, rho: Array) -> Float[Array, ""]:
+    """Largest error of a product at relaxation rho; of one that ends at a share of it, over that
+    share."""
+    cells = remainder(problem, c, rho).cells
+    errors = [
+        jnp.max(jnp.abs(cell.product / group.shares), initial=0)
+        for group, cell in zip(problem.groups, cells, strict=True)
+    ]
+    return jnp.max(jnp.stack([jnp.zeros_like(rho), *errors]))
 
 
 def residual_norms(problem: Problem, c: Conditions) -> tuple[Float[Array, ""], Float[Array, ""]]:

@@ -1,10 +1,12 @@
 """The search for a solution: one attempt after another.
 
 A guess, such as the solution of a neighbouring problem, is tried first: pushed back to the
-central path, the further the larger its residual, and given up at the first sign of trouble. Then
-an attempt sets out from the start, and after it another one that is eased from the beginning. With
-many nodes easing meets fold after fold, and close to a solution it leads away from it. There the
-path is followed between the two attempts, from the first fold of the first one on, unless that
+central path, the further the larger its residual, and given up at the first sign of trouble. So is
+another one, if there is one and the first was close.
+
+Then an attempt sets out from the start, and after it another one that is eased from the beginning.
+With many nodes easing meets fold after fold, and close to a solution it leads away from it. There
+the path is followed between the two attempts, from the first fold of the first one on, unless that
 stalled far from any solution: the path is long then, and easing needs a dozen steps. With one node
 the first attempt is given up where easing begins a second time, for a branch of solutions has ended
 nearby, and the other one is eased in the other way.
@@ -34,7 +36,7 @@ from silico_py.solver.problem import (
     in_one,
     is_interior,
     mean_product,
-    multiples,
+    targets,
 )
 from silico_py.solver.stages import (
     COLD,
@@ -44,6 +46,7 @@ from silico_py.solver.stages import (
     GO_ON,
     GUESSED,
     LOOK_ON,
+    OTHER,
     TURN,
     Base,
     Lead,
@@ -55,7 +58,7 @@ from silico_py.solver.status import Status
 from silico_py.solver.vectors import Variables
 
 LONGEST = 35  # steps of an attempt
-LONGEST_GUESS = 7  # of one that sets out from a guess
+LONGEST_GUESS, LONGEST_OTHER = 7, 10  # of one that sets out from a guess, and from another
 LONGEST_PATH = 70  # along a path, twice as many with many nodes
 EARLY = 0.1  # mean product of folds that are met too early for an attempt to set out from
 STUCK = 0.05  # the same in residuals of folds that are met where the cones leave no room to move
@@ -70,11 +73,13 @@ class Guess(NamedTuple):
     """A point that may be close to the solution, such as that of a neighbouring problem.
 
     Of several along a leading axis the one with the smallest residual is tried. It need not be
-    interior. One that is not `usable` is ignored.
+    interior. One that is not `usable` is ignored. An interior one to set out from, as it is, where
+    that leads nowhere may be given as the `other`.
     """
 
     variables: Variables
     usable: Bool[Array, ""]
+    other: Variables | None = None
 
 
 class Solution(NamedTuple):
@@ -130,7 +135,7 @@ def solve(
 
 def _looked_at(problem: Problem, start: Variables, options: Options, guess: Guess) -> Base:
     """A guess and its errors: of several an exact one, or that with the smallest residual."""
-    points, usable = guess
+    points, usable, other = guess
     if points.flat.ndim == start.flat.ndim:
         points = jax.tree.map(lambda v: v[None], points)
 
@@ -138,16 +143,17 @@ def _looked_at(problem: Problem, start: Variables, options: Options, guess: Gues
         return _best(problem.with_data(data), guess, options)
 
     evaluated = fused_if_small(look, problem, kkt.size(start))
-    return evaluated(problem.data, Guess(points, usable), options)
+    best = evaluated(problem.data, Guess(points, usable), options)
+    return best._replace(other=other)
 
 
 @in_one
 def _best(problem: Problem, guess: Guess, options: Options) -> Base:
-    points, usable = guess
+    points, usable, _ = guess
     # Pairs s, z that moved on alone contradict each other in a crowd: there they are centred first,
     # but for those of the last point, which have not moved at rest.
     moving = int(problem.is_crowded)
-    products = multiples(problem, options.relaxation)
+    products = targets(problem, options.relaxation, options.relaxation)
 
     def at(k: Array) -> Variables:
         w = jax.tree.map(lambda v: v[jnp.maximum(k - moving, 0)], points)
@@ -197,9 +203,11 @@ def _search(
         it = begin(problem, start, jnp.zeros((), int), how, options)
         return _solution(walk(problem, it, how, options), options)
 
+    other = _other(guess)
+
     def attempt(s: _Search) -> _Search:
-        member, it, how, limits = _begun(problem, s, start, options)
-        return _next(problem, s, walk(member, it, how, limits), limits)
+        member, it, how, limits = _begun(problem, s, start, options, other)
+        return _next(problem, s, walk(member, it, how, limits), limits, other)
 
     first = _first(problem, start, options, guess)
     unfinished = partial(_unfinished, options=options)
@@ -215,12 +223,12 @@ def _rounds(problem: Problem) -> Rounds:
     def some_steps(
         live: Array, s: _Search, data: tuple, start: Variables, options: Options, guess: Any
     ) -> _Search:
-        here = problem.with_data(data)
-        member, fresh, how, limits = _begun(here, s, start, options)
+        here, other = problem.with_data(data), _other(guess)
+        member, fresh, how, limits = _begun(here, s, start, options, other)
         it = choose(s.resumes, s.last, fresh)
         it = walk(member, it, how, limits, jnp.where(live, ROUND, 0))
         onwards = s._replace(last=it, resumes=jnp.ones((), bool))
-        return choose(is_walking(here, it, how, limits), onwards, _next(here, s, it, limits))
+        return choose(is_walking(here, it, how, limits), onwards, _next(here, s, it, limits, other))
 
     return Rounds(
         first,
@@ -231,15 +239,19 @@ def _rounds(problem: Problem) -> Rounds:
 
 
 def _begun(
-    problem: Problem, s: _Search, start: Variables, options: Options
+    problem: Problem, s: _Search, start: Variables, options: Options, other: Variables | None
 ) -> tuple[Problem, Iterate, Attempt, Options]:
     """The next attempt: at which problem, from where, how, and where to stop."""
     lead = s.lead
     member, how = problem.member(lead.family, lead.share), _attempt(problem, lead.stage)
     softer = lead.family == last_family(problem)
     limits = options.softer(jnp.where(softer, lead.share, 1))
-    w = _departure(problem, s, start, limits)
+    w = _departure(problem, s, start, limits, other)
     return member, begin(member, w, s.last.iterations, how, limits), how, limits
+
+
+def _other(guess: Base | None) -> Variables | None:
+    return None if guess is None else guess.other
 
 
 def _first(problem: Problem, start: Variables, options: Options, guess: Base | None) -> _Search:
@@ -264,7 +276,7 @@ def _attempt(problem: Problem, stage: Array) -> Attempt:
         longest=jnp.array(_longests(problem))[stage],
         follow=(stage == TURN) | (stage == FOLLOW) | (stage == FOLLOW_ON),
         closely=stage != TURN,
-        timid=stage == GUESSED,
+        timid=(stage == GUESSED) | (stage == OTHER),
         brief=(stage == COLD) & problem.is_single,
     )
 
@@ -273,14 +285,17 @@ def _longests(problem: Problem) -> list[int]:
     """Steps of an attempt at each stage."""
     nodes, cells = len(problem.node_scale), sum(len(group.nodes) for group in problem.groups)
     longests = (FOLLOW_ON + 1) * [max(LONGEST, min(MOST, PER_NODE * nodes))]
-    longests[GUESSED] = max(LONGEST_GUESS, min(MOST_GUESS, int(GUESS_PER_CELL * cells)))
+    for stage, least in ((GUESSED, LONGEST_GUESS), (OTHER, LONGEST_OTHER)):
+        longests[stage] = max(least, min(MOST_GUESS, int(GUESS_PER_CELL * cells)))
     longests[LOOK_ON] = 0
     for stage in (TURN, FOLLOW, FOLLOW_ON):
         longests[stage] = LONGEST_PATH * (2 if problem.has_many_nodes else 1)
     return longests
 
 
-def _departure(problem: Problem, s: _Search, start: Variables, options: Options) -> Variables:
+def _departure(
+    problem: Problem, s: _Search, start: Variables, options: Options, other: Variables | None
+) -> Variables:
     """Where the next attempt sets out."""
     lead, rho, fold = s.lead, options.relaxation, s.last.fold
     wanted = jnp.where(lead.stage == FOLLOW_ON, lead.looked, lead.looked**2)
@@ -292,11 +307,12 @@ def _departure(problem: Problem, s: _Search, start: Variables, options: Options)
         free = (there < EARLY) & (there > STUCK * s.last.fold_residual)
         from_fold |= (lead.stage == EASED) & (s.last.folds > 0) & free
     place, product = choose(from_fold, (fold, there), (lead.base, product))
-    pushed = centred(problem, place, multiples(problem, product))
+    pushed = centred(problem, place, targets(problem, product, rho))
     guessed = lead.stage == GUESSED
     as_it_is = (lead.stage == LOOK_ON) | guessed & is_done(s.last, options)
     leaves = from_fold | guessed | (lead.stage >= GO_ON)
-    return choose(as_it_is, lead.base, choose(leaves, pushed, start))
+    w = choose(as_it_is, lead.base, choose(leaves, pushed, start))
+    return w if other is None else choose(lead.stage == OTHER, other, w)
 
 
 def _unfinished(s: _Search, options: Options) -> Bool[Array, ""]:
@@ -305,12 +321,14 @@ def _unfinished(s: _Search, options: Options) -> Bool[Array, ""]:
     return s.resumes | untried | s.closing | (left & ~s.done)
 
 
-def _next(problem: Problem, s: _Search, it: Iterate, options: Options) -> _Search:
+def _next(
+    problem: Problem, s: _Search, it: Iterate, options: Options, other: Variables | None
+) -> _Search:
     """What follows after the attempt of `s` ended at `it`."""
     whole, done = s.lead.share == 1, is_done(it, options)
     error = jnp.where(whole & (s.lead.stage != LOOK_ON), it.measures.error, jnp.inf)
     best = choose(error < s.error, it.w, s.best)
-    lead, *others = following(problem, s.leads, it, done)
+    lead, *others = following(problem, s.leads, it, done, other is not None)
     # What ends unsolved, or with another member, is judged by the problem itself.
     closing = (it.iterations >= options.max_iterations) & ~(done & whole) & ~s.closing
     at_best = lead._replace(stage=jnp.asarray(LOOK_ON), share=jnp.ones_like(lead.share), base=best)

@@ -28,6 +28,7 @@ from silico_py.solver.vectors import Variables
 
 # The stages of a search, one attempt each:
 # GUESSED    from a guess,
+# OTHER      from another one, as it is, if the first was close,
 # COLD       from the start,
 # TURN       along the path from the first fold of COLD,
 # EASED      from the start, or of a node alone from its first fold, eased from the beginning,
@@ -36,10 +37,11 @@ from silico_py.solver.vectors import Variables
 # LOOK_ON    no step: only the residual at a member further on,
 # GO_ON      at that member, from the solution of the last one,
 # FOLLOW_ON  the same along the path.
-GUESSED, COLD, TURN, EASED, FOLLOW, PART, LOOK_ON, GO_ON, FOLLOW_ON = range(9)
+GUESSED, OTHER, COLD, TURN, EASED, FOLLOW, PART, LOOK_ON, GO_ON, FOLLOW_ON = range(10)
 
 # Residual of a guess from which on it is not tried, and of one in a crowd.
 FAR_GUESS, FAR_IN_CROWD = 0.5, 5.0
+CLOSE_GUESS = 0.02  # the same below which another guess is tried after it
 # After COLD has failed the path is followed if it ended with an error below CLOSE; with many nodes
 # always, unless it stalled above FAR.
 CLOSE, FAR = 1e-2, 0.5
@@ -55,6 +57,7 @@ class Base(NamedTuple):
     complementarity: Float[Array, ""]  # infinite outside the cones
     exact: Bool[Array, ""]  # whether a step would add nothing
     usable: Bool[Array, ""]
+    other: Variables | None = None  # another guess
 
 
 class Lead(NamedTuple):
@@ -90,11 +93,18 @@ def last_family(problem: Problem) -> int:
 
 
 def following(
-    problem: Problem, all_leads: tuple[Lead, ...], it: Iterate, done: Bool[Array, ""]
+    problem: Problem,
+    all_leads: tuple[Lead, ...],
+    it: Iterate,
+    done: Bool[Array, ""],
+    has_other: bool = False,
 ) -> tuple[Lead, ...]:
-    """The leads after the attempt of the first one ended at `it`, the next one to go on first."""
+    """The leads after the attempt of the first one ended at `it`, the next one to go on first.
+
+    `has_other` says whether there is another guess.
+    """
     stage = all_leads[0].stage
-    after = _onwards(problem, all_leads[0], it, done), *all_leads[1:]
+    after = _onwards(problem, all_leads[0], it, done, has_other), *all_leads[1:]
     failed = ~done & ((stage == PART) | (stage == FOLLOW_ON))
     return choose(failed, (*after[1:], after[0]), after)
 
@@ -107,7 +117,7 @@ def _without_guess(problem: Problem) -> tuple[Array, Array | float]:
     return jnp.where(hard, PART, COLD), jnp.where(hard, problem.first_share, FIRST_PART)
 
 
-def _onwards(problem: Problem, lead: Lead, it: Iterate, done: Array) -> Lead:
+def _onwards(problem: Problem, lead: Lead, it: Iterate, done: Array, has_other: bool) -> Lead:
     """Where a family goes on after its attempt ended at `it`."""
     stage = lead.stage
     success = done & (lead.share < 1) & (stage != LOOK_ON)
@@ -118,6 +128,9 @@ def _onwards(problem: Problem, lead: Lead, it: Iterate, done: Array) -> Lead:
     # Others may lie beyond.
     reach = jnp.select([held, ended], [lead.reach, (1 + lead.solved) / 2], _reach(lead, success))
     next_stage = _next_stage(problem, lead, it, done, stays, solved)
+    if has_other:
+        tried = (stage == GUESSED) & (lead.looked < CLOSE_GUESS)
+        next_stage = jnp.where(tried, OTHER, next_stage)
     share = jnp.select([stays, next_stage <= FOLLOW], [lead.share, 1], solved + reach)
     return lead._replace(
         stage=next_stage,
@@ -147,7 +160,7 @@ def _next_stage(
     # The path from the start, once: where the first member is as hard.
     to_path = (stage == PART) & ~done & (lead.share == part) & (cold == COLD) & (lead.family == 0)
     return jnp.select(
-        [stage == GUESSED, stage == COLD, stays | (stage <= TURN), to_path, solved > 0],
+        [stage <= OTHER, stage == COLD, stays | (stage <= TURN), to_path, solved > 0],
         [cold, after_cold, stage + 1, FOLLOW, LOOK_ON],
         PART,
     )

@@ -7,7 +7,7 @@ import pytest
 from stepping import tower
 
 from silico_py.solver import dense, kkt
-from silico_py.solver.problem import centred, conditions, multiples
+from silico_py.solver.problem import centred, conditions, targets
 from silico_py.solver.vectors import Conditions, Variables
 
 
@@ -16,7 +16,8 @@ def boundary_point(problem, w, product, noise):
     cells = [
         cell._replace(slack=cell.dual + part) for cell, part in zip(w.cells, noise, strict=True)
     ]
-    return centred(problem, Variables.of(w.y, cells), multiples(problem, jnp.asarray(product)))
+    product = jnp.asarray(product)
+    return centred(problem, Variables.of(w.y, cells), targets(problem, product, product))
 
 
 def defects(problem, start, product, seeds):

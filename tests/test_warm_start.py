@@ -198,9 +198,9 @@ def test_a_polynomial_through_the_last_solutions_leads_on():
     kept, yes = None, jnp.asarray(True)
     for solution in path[:3]:
         kept = remember(solution, yes, [], kept)
-    np.testing.assert_array_equal(kept.guess.variables.y[:, 0, 0], [4, 6, 7])
+    np.testing.assert_array_equal(kept.predictions.y[:, 0, 0], [4, 6, 7])
     lost = remember(path[3], yes, [], kept._replace(usable=~yes))
-    np.testing.assert_array_equal(lost.guess.variables.y[:, 0, 0], [7, 7, 7])
+    np.testing.assert_array_equal(lost.predictions.y[:, 0, 0], [7, 7, 7])
 
 
 def test_flight_and_rolling_take_a_step_or_two():
