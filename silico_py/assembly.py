@@ -20,7 +20,6 @@ from silico_py.contact import (
     Side,
     doubled,
     ease,
-    friction_share,
     leeway,
     lighter,
     parting_speed,
@@ -150,10 +149,10 @@ def _cell_group(batch: ContactBatch, formulation: Formulation) -> CellGroup:
         split=friction.first_row(cone.dim),
         jacobian=formulation.jacobian,
         ease=ease,
-        share=friction_share,
         prepare=formulation.prepare,
         fusible=formulation.fusible,
         graph=None if batch.candidates is None else batch.nodes,
+        shares=friction.shares(cone.dim, contacts.leeway),
     )
 
 

@@ -92,11 +92,6 @@ def leeway(
     return doubled(LEEWAY * length / timestep / slip)
 
 
-def friction_share(c: Contact) -> Float[Array, ""]:
-    """Of the relaxation, where products of friction end in their larger unit."""
-    return 1 / c.leeway
-
-
 class Nested(NamedTuple):
     """How the bilevel solves the collision program of a contact."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from silico_py.solver import ProductCone
@@ -23,6 +24,13 @@ def start(friction: Float[Array, ""]) -> tuple[Float[Array, "4"], Float[Array, "
     lets pass."""
     identity, load = CONE.identity(friction.dtype), jnp.maximum(1, friction / LARGE)
     return identity / load, load * identity
+
+
+def shares(rows: int, leeway: Float[Array, " contacts"]) -> Float[Array, "contacts rows"]:
+    """Of the relaxation, at which the products of so many slack rows end: in their larger unit
+    those of friction end lower."""
+    late = np.arange(rows) >= first_row(rows)
+    return jnp.where(late, 1 / leeway[:, None], 1)
 
 
 def first_row(rows: int) -> int:

@@ -9,7 +9,7 @@ The relaxed conditions are
     slack(y, x, z) - s                                        = 0
     s o z = rho e,   s in K,   z in K
 
-with a share of rho in cones that ask for it (see `CellGroup.share`).
+with a share of rho in cones that ask for it (see `CellGroup.shares`).
 
 A convex QP or SOCP is one node (variables and equality multipliers) and one cell (the
 conic rows); a linear complementarity problem is one node and one cell with `y = z`.
@@ -68,8 +68,8 @@ CellFunction = Callable[[Array, Array, Array, Any], CellResidual]
 
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=["nodes", "data", "memo", "graph"],
-    meta_fields=["cone", "function", "split", "jacobian", "ease", "share", "prepare", "fusible"],
+    data_fields=["nodes", "data", "memo", "graph", "shares"],
+    meta_fields=["cone", "function", "split", "jacobian", "ease", "prepare", "fusible"],
 )
 @dataclass(frozen=True)
 class CellGroup:
@@ -89,8 +89,6 @@ class CellGroup:
         ease: optional `(data, easing) -> data`, the parameters of a tamer problem: of one kind up
             to 1, of another down to -1. Both hooks only shape the way: solutions are those of
             `data` at easing 0.
-        share: optional `data -> ()`, at most 1: products of the rows from `split` on end at this
-            share of rho, the others at rho. On the way all are alike.
         prepare: optional `(y (arity, ny), data) -> memo`, what `function` and `jacobian` share at
             one point of the nodes: they are then given `(data, memo)` as their data. The memo
             itself is not differentiated.
@@ -98,6 +96,8 @@ class CellGroup:
         fusible: whether these functions are short and depend on their arguments alone, so that
             they may be put into a kernel with the rest of the search.
         graph: where `nodes` are not known in advance, every row that may be among them.
+        shares: of rho, at which the products of each row end, at most 1 and the same within a cone;
+            1 without them. On the way products of all rows are alike. They have no derivative.
     """
 
     cone: ProductCone
@@ -107,24 +107,16 @@ class CellGroup:
     split: int
     jacobian: Callable[[Array, Array, Array, Any, Array], CellJacobian] | None = None
     ease: Callable[[Any, Array], Any] | None = None
-    share: Callable[[Any], Array] | None = None
     prepare: Callable[[Array, Any], Any] | None = None
     memo: Any = None
     fusible: bool = True
     graph: Int[np.ndarray, "links arity"] | None = None
+    shares: Float[Array, "cells dim"] | None = None
 
     @property
     def links(self) -> Links:
         """The nodes of the cells, and those that they may be."""
         return Links(self.nodes, self.nodes if self.graph is None else self.graph)
-
-    @property
-    def shares(self) -> Float[Array, "cells dim"] | float:
-        """Of rho, where the products of each row end."""
-        if self.share is None:
-            return 1.0
-        late = each(self.share)(self.data)[:, None]
-        return jnp.where(np.arange(self.cone.dim) < self.split, 1, late)
 
     def gather(self, y: Float[Array, "nodes ny"]) -> Float[Array, "cells arity ny"]:
         """Node vectors as each cell sees them."""
@@ -221,7 +213,8 @@ class Problem:
         """The parameters of all rows, as one pytree."""
         chosen = tuple(None if group.graph is None else group.nodes for group in self.groups)
         groups = tuple(group.data for group in self.groups)
-        return self.node_data, groups, self.node_scale, chosen, self.first_share
+        shares = tuple(group.shares for group in self.groups)
+        return self.node_data, groups, self.node_scale, chosen, self.first_share, shares
 
     def eased(self, easing: Float[Array, ""]) -> Problem:
         """The problem that the cells offer at `easing`, between -1 and 1."""
@@ -254,8 +247,12 @@ class Problem:
     def with_data(self, data: tuple) -> Problem:
         """The same problem with other parameters."""
         groups = tuple(
-            replace(group, data=values, nodes=group.nodes if chosen is None else chosen)
-            for group, values, chosen in zip(self.groups, data[1], data[3], strict=True)
+            replace(
+                group, data=values, nodes=group.nodes if chosen is None else chosen, shares=share
+            )
+            for group, values, chosen, share in zip(
+                self.groups, data[1], data[3], data[5], strict=True
+            )
         )
         return replace(
             self, node_data=data[0], groups=groups, node_scale=data[2], first_share=data[4]
@@ -306,7 +303,8 @@ def targets(
     above, found = jnp.maximum(product - rho, 0), []
     for group in problem.groups:
         e, size = group.cone.identity(product.dtype), (len(group.nodes), group.cone.dim)
-        found.append(jnp.broadcast_to((rho * group.shares + above) * e, size))
+        end = rho if group.shares is None else rho * group.shares
+        found.append(jnp.broadcast_to((end + above) * e, size))
     return found
 
 
@@ -320,7 +318,7 @@ def imbalance(problem: Problem, c: Conditions, rho: Array) -> Float[Array, ""]:
     share."""
     cells = remainder(problem, c, rho).cells
     errors = [
-        jnp.max(jnp.abs(cell.product / group.shares), initial=0)
+        jnp.max(jnp.abs(cell.product / (1 if group.shares is None else group.shares)), initial=0)
         for group, cell in zip(problem.groups, cells, strict=True)
     ]
     return jnp.max(jnp.stack([jnp.zeros_like(rho), *errors]))
