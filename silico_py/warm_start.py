@@ -24,7 +24,6 @@ from silico_py.contact import Formulation
 from silico_py.solver import CellVariables, Guess, Variables
 
 ORDER = 2  # of the polynomial, at most
-UNDIRECTED_SLIP = 0.5  # share of the slip that friction can change in a step
 OTHER = (
     "guess: belongs to another scene, or to options with another method, gradient_relaxation or "
     "max_contacts; begin with sp.no_guess(scene, state, options)"
@@ -141,16 +140,15 @@ def _undirected(w: Variables, batches: list[ContactBatch]) -> Variables:
     """With friction that has no direction: where slip ends or turns round in a step, the one before
     says nothing, and close to a solution there is no room to turn.
 
-    The slip allowed for is a share of what friction can change in a step.
+    The slip allowed for is what friction can change in a step: both then follow from each other as
+    with viscous drag.
     """
     cells = []
     for cell, batch in zip(w.cells, batches, strict=True):
         c, cut = batch.contacts, friction.first_row(cell.dual.shape[-1])
         load = cell.dual[:, cut]
         load = jnp.where(load > 0, load, 1)  # of a guess that is not usable
-        psi = jnp.maximum(
-            UNDIRECTED_SLIP * load * c.speed / c.sliding, c.relaxation / c.leeway / load
-        )
+        psi = jnp.maximum(load * c.speed / c.sliding, c.relaxation / c.leeway / load)
         slack, dual = (
             jnp.concatenate([v[:, :cut], first[:, None], jnp.zeros_like(v[:, cut + 1 :])], axis=1)
             for v, first in ((cell.slack, psi), (cell.dual, load))

@@ -55,6 +55,7 @@ class Attempt(NamedTuple):
         closely: whether such a path is followed closely, to its end if need be.
         timid: whether it gives up where easing would begin.
         brief: whether it does so where easing begins once more.
+        eases: whether short steps begin easing.
     """
 
     easing: Float[Array, ""]
@@ -63,6 +64,7 @@ class Attempt(NamedTuple):
     closely: Bool[Array, ""]
     timid: Bool[Array, ""]
     brief: Bool[Array, ""]
+    eases: Bool[Array, ""]
 
 
 def begin(
@@ -74,7 +76,7 @@ def begin(
     left = jnp.where(is_polished(measures, options, POLISH_TO), 0, zero + options.polish)
     path = _path(problem, w, measures, how, options)
     folds = (easing != 0).astype(int)
-    way = jnp.ones_like(easing)
+    way = how.eases.astype(easing.dtype)
     first = w, folds, measures.residual
     return Iterate(w, measures, iterations, iterations, zero, easing, way, path, left, *first)
 

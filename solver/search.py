@@ -1,8 +1,8 @@
 """The search for a solution: one attempt after another.
 
 A guess, such as the solution of a neighbouring problem, is tried first: pushed back to the
-central path, the further the larger its residual, and given up at the first sign of trouble. So is
-another one, if there is one and the first was close.
+central path, the further the larger its residual, and given up at the first sign of trouble. Then
+another one is, if there is one and the first was close: as it is, and until steps stay short.
 
 Then an attempt sets out from the start, and after it another one that is eased from the beginning.
 With many nodes easing meets fold after fold, and close to a solution it leads away from it. There
@@ -58,7 +58,7 @@ from silico_py.solver.status import Status
 from silico_py.solver.vectors import Variables
 
 LONGEST = 35  # steps of an attempt
-LONGEST_GUESS, LONGEST_OTHER = 7, 10  # of one that sets out from a guess, and from another
+LONGEST_GUESS = 7  # of one that sets out from a guess, or from another
 LONGEST_PATH = 70  # along a path, twice as many with many nodes
 EARLY = 0.1  # mean product of folds that are met too early for an attempt to set out from
 STUCK = 0.05  # the same in residuals of folds that are met where the cones leave no room to move
@@ -278,6 +278,7 @@ def _attempt(problem: Problem, stage: Array) -> Attempt:
         closely=stage != TURN,
         timid=(stage == GUESSED) | (stage == OTHER),
         brief=(stage == COLD) & problem.is_single,
+        eases=stage != OTHER,
     )
 
 
@@ -285,8 +286,8 @@ def _longests(problem: Problem) -> list[int]:
     """Steps of an attempt at each stage."""
     nodes, cells = len(problem.node_scale), sum(len(group.nodes) for group in problem.groups)
     longests = (FOLLOW_ON + 1) * [max(LONGEST, min(MOST, PER_NODE * nodes))]
-    for stage, least in ((GUESSED, LONGEST_GUESS), (OTHER, LONGEST_OTHER)):
-        longests[stage] = max(least, min(MOST_GUESS, int(GUESS_PER_CELL * cells)))
+    for stage in (GUESSED, OTHER):
+        longests[stage] = max(LONGEST_GUESS, min(MOST_GUESS, int(GUESS_PER_CELL * cells)))
     longests[LOOK_ON] = 0
     for stage in (TURN, FOLLOW, FOLLOW_ON):
         longests[stage] = LONGEST_PATH * (2 if problem.has_many_nodes else 1)
