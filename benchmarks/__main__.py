@@ -21,6 +21,7 @@ from silico_py.interruption import end_at_once
 # Modules beside this one; only those that run are imported, and so what they need.
 ALL = (
     "robustness_floor",
+    "robustness_short",
     "robustness_large",
     "robustness_slender",
     "robustness_pairs",

@@ -1,5 +1,7 @@
 """The solver on problems without contact, against cvxpy and known solutions."""
 
+import dataclasses
+
 import cvxpy as cp
 import jax
 import jax.numpy as jnp
@@ -16,6 +18,7 @@ from silico_py.solver import (
     ProductCone,
     Status,
     Variables,
+    implicit,
     solve,
 )
 
@@ -182,6 +185,23 @@ def complementary(function, y, slack):
     group = CellGroup(cone, np.zeros((1, 1), int), cell, jnp.zeros(1), split=n)
     problem = Problem(lambda y, _: y, jnp.zeros(1), (group,), jnp.ones((1, n)))
     return problem, Variables.of(y, (CellVariables(jnp.zeros((1, 0)), y, slack),))
+
+
+def test_products_end_at_their_share_of_the_relaxation():
+    """z (z + 1) = share rho, in closed form."""
+    problem, start = complementary(lambda y: y + 1, *jnp.ones((2, 1, 3)))
+    shares = np.array([1, 0.1, 0.01])
+    group = dataclasses.replace(problem.groups[0], shares=jnp.asarray(shares)[None])
+    problem = dataclasses.replace(problem, groups=(group,))
+
+    def solution(rho):
+        found = solve(problem, start, options(rho)._replace(polish=3)).variables
+        return implicit(problem, found, rho).y[0]
+
+    found, slope = jax.jvp(solution, (jnp.asarray(1e-3),), (jnp.ones(()),))
+    exact = (np.sqrt(1 + 4 * shares * 1e-3) - 1) / 2
+    np.testing.assert_allclose(found, exact, rtol=1e-9)
+    np.testing.assert_allclose(slope, shares / (2 * exact + 1), rtol=1e-9)
 
 
 def complementarity_problem():

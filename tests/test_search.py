@@ -72,11 +72,26 @@ def first_lead(problem):
     return stages.leads(problem, stages.Base(start_at(2.0), far, far, exact=no, usable=no))[0]
 
 
-def after_failure(problem, lead, error, stalled):
+def after_failure(problem, lead, error, stalled, has_other=False):
     """The lead after an attempt of its that ended with this error."""
     measures = SimpleNamespace(residual=jnp.asarray(error), error=jnp.asarray(error))
     it = SimpleNamespace(w=start_at(2.0), measures=measures, stalled=jnp.asarray(stalled))
-    return stages.following(problem, (lead,), it, jnp.asarray(False))[0]
+    return stages.following(problem, (lead,), it, jnp.asarray(False), has_other)[0]
+
+
+@pytest.mark.parametrize(
+    ("stage", "looked", "has_other", "expected"),
+    [
+        (stages.GUESSED, 1e-3, True, stages.OTHER),
+        (stages.GUESSED, 1e-3, False, stages.COLD),
+        (stages.GUESSED, 0.1, True, stages.COLD),
+        (stages.OTHER, 1e-3, True, stages.COLD),
+    ],
+)
+def test_another_guess_is_tried_after_one_that_was_close(stage, looked, has_other, expected):
+    problem = folded(3.0)
+    lead = first_lead(problem)._replace(stage=jnp.asarray(stage), looked=jnp.asarray(looked))
+    assert int(after_failure(problem, lead, 1e-2, True, has_other).stage) == expected
 
 
 def test_where_solutions_end_a_member_beyond_is_next():

@@ -1,0 +1,69 @@
+"""Steps of a millisecond: room for friction to turn that no solution knows of, few iterations."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from stepping import stepped, turned
+
+import silico_py as sp
+from silico_py import contact, friction
+from silico_py.one_step import begin
+from silico_py.simulate import checked_control
+from silico_py.solver.problem import is_interior
+
+TIMESTEP, FRICTION, RHO = 1e-3, 0.2, 1e-6
+
+
+def on_floor(shape, name="body"):
+    body = sp.Body(name, [shape], mass=1.0)
+    return sp.Scene([body], [sp.scenes.floor()], timestep=TIMESTEP, friction=FRICTION)
+
+
+@pytest.mark.parametrize("method", ["single-level", "bilevel"])
+@pytest.mark.parametrize("speed", [1e-3, 0.1])
+def test_leeway_does_not_change_the_solution(monkeypatch, method, speed):
+    """A ball that sticks, and one that slides."""
+    found = []
+    for leeway in (contact.LEEWAY, 0.0):
+        monkeypatch.setattr(contact, "LEEWAY", leeway)
+        scene = on_floor(sp.Sphere(0.2), f"{method}, {leeway}")  # no program knows this name yet
+        state = scene.state([[0, 0, 0.2]], velocity=[[0.8 * speed, 0.6 * speed, 0]])
+        after, info = stepped(scene, state, relaxation=RHO, method=method)
+        assert info.converged
+        found.append((after, info.contacts.force))
+    for one, other in zip(*map(jax.tree.leaves, found), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-9)
+
+
+def test_the_other_guess_has_no_direction_of_friction():
+    scene = on_floor(sp.Sphere(0.2))
+    state = scene.state([[0, 0, 0.2]], velocity=[[0.1, 0, 0]])
+    options = sp.SolverOptions(relaxation=RHO)
+    after, info = stepped(scene, state, relaxation=RHO)
+    control, rho = checked_control(scene, after, None), jnp.asarray(RHO)
+    begun = begin(scene, after, control, rho, info.guess, options)
+    known = jax.tree.map(lambda v: v[0], begun.guess.variables)
+    other = begun.guess.other
+    assert is_interior(begun.problem, other)
+    np.testing.assert_array_equal(other.y, known.y)
+    cut = friction.first_row(other.cells[0].dual.shape[1])
+    pairs = zip(known.cells[0][1:], other.cells[0][1:], strict=True)
+    for before, without in pairs:
+        assert abs(before[0, cut + 1]) > 0  # it slides along x
+        np.testing.assert_array_equal(without[0, cut + 1 :], 0)
+        np.testing.assert_array_equal(without[0, :cut], before[0, :cut])
+
+
+def test_few_short_steps_take_many_iterations():
+    """Of tumbling boxes and cones; without leeway and the other guess 32 take more than 30."""
+    rng, many = np.random.default_rng(5), 0
+    for shape in (sp.Box((0.25, 0.25, 0.25)), sp.Cone(0.2, 0.5)):
+        scene = on_floor(shape)
+        for turn in turned(rng, 20, 1):
+            velocity, spin = rng.normal(size=(2, 1, 3))
+            state = scene.state([[0, 0, 0.5]], turn, velocity, spin)
+            steps = sp.rollout(scene, state, 700, sp.SolverOptions(relaxation=1e-8))
+            assert steps.info.converged.all()
+            many += int((steps.info.iterations > 30).sum())
+    assert many < 10
