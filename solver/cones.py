@@ -130,16 +130,21 @@ class ProductCone:
         """
         return self._blockwise(_orthant_pair, _soc_pair, difference, product)
 
-    def scaling(self, slack: Vector, dual: Vector, regularization: Scalar | float) -> Scaling:
-        """Linearised complementarity at (slack, dual); see `Scaling`."""
-        maps = []
+    def scaling(
+        self, slack: Vector, dual: Vector, regularization: Vector | Scalar | float
+    ) -> Scaling:
+        """Linearised complementarity at (slack, dual); see `Scaling`.
+
+        The regularisation, if it is a vector, is the same within each cone.
+        """
+        maps, regular = [], slack + regularization * dual
         for kind, part in self.slices():
-            s, z = slack[part], dual[part]
+            s, z = regular[part], dual[part]
             if kind == ORTHANT:
-                inverse = 1 / (s + regularization * z)
+                inverse = 1 / s
                 maps.append((inverse, inverse * z))
             else:
-                inverse = _arrow_inverse(s + regularization * z)
+                inverse = _arrow_inverse(s)
                 maps.append((inverse, matmul(inverse, _arrow(z))))
         return Scaling(self, tuple(maps))
 

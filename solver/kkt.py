@@ -106,8 +106,10 @@ def _blocks(
     node_jacobian = each(jax.jacfwd(problem.node_residual))(w.y, problem.node_data)
     cells = []
     for group, cell in zip(problem.groups, w.cells, strict=True):
-        condense = outlined(_condense, group.cone, group.split, axes=(0, 0, None), whole=True)
-        cells.append(condense(group.derivative(w.y, cell, easing), cell, delta))
+        condense = outlined(_condense, group.cone, group.split, axes=0, whole=True)
+        # Slacks in a larger unit are smaller by as much.
+        shares = jnp.ones_like(cell.slack) if group.shares is None else group.shares
+        cells.append(condense(group.derivative(w.y, cell, easing), cell, delta * shares))
     reduced = [cell.to_v - matmul(cell.to_dual, cell.dual_map) for cell in cells]
     return (1 + PROXIMAL * easing) * node_jacobian, tuple(cells), reduced
 
@@ -316,7 +318,7 @@ def _condense(
     split: int,
     jacobian: CellJacobian,
     cell: CellVariables,
-    regularization: Float[Array, ""],
+    regularization: Float[Array, " dim"],
 ) -> CondensedCell:
     to_v, to_dual, slack_to_v, slack_to_dual = jacobian
     scaling = cone.scaling(cell.slack, cell.dual, regularization)
