@@ -28,7 +28,7 @@ from silico_py.solver.dense import dot, matmul, safe_norm
 
 EASED_FRICTION = 0.7  # share of friction that full easing takes away
 FIRMER_FRICTION = 1.0  # the same that it adds the other way
-LEEWAY = 0.05  # slip in a step, in lengths of the pair, that friction has room for on the way
+LEEWAY = 0.025  # slip in a step, in lengths of the pair, that friction has room for on the way
 
 
 class Side(NamedTuple):
