@@ -42,7 +42,6 @@ from silico_py.solver.steps import BOUNDARY, next_step
 from silico_py.solver.vectors import Variables
 
 LONGER = 3  # halves of `longest` that an attempt may take close to a solution, elsewhere 2
-SLOW = 0.5  # of the error: a step that leaves more hardly lowers it
 LEAST_REACH = 1e-8  # of a step along a path
 
 
@@ -78,7 +77,7 @@ def begin(
     path = _path(problem, w, measures, how, options)
     folds = (easing != 0).astype(int)
     way = how.eases.astype(easing.dtype)
-    first = w, folds, measures.residual, jnp.zeros((), bool)
+    first = w, folds, measures.residual
     return Iterate(w, measures, iterations, iterations, zero, easing, way, path, left, *first)
 
 
@@ -169,7 +168,6 @@ def _advance(problem: Problem, it: Iterate, options: Options) -> Iterate:
         fold=choose(finite & (it.folds == 0), w, it.fold),
         folds=it.folds + begins.astype(int),
         fold_residual=jnp.where(it.folds == 0, it.measures.residual, it.fold_residual),
-        slow=measures.error > SLOW * it.measures.error,
     )
 
 

@@ -102,7 +102,6 @@ class Iterate(NamedTuple):
     fold: Variables  # where easing began, the present place if it has not
     folds: Int[Array, ""]  # how often it has
     fold_residual: Float[Array, ""]  # of the step that met the first fold
-    slow: Bool[Array, ""]  # whether the last step hardly lowered the error
 
     @property
     def stalled(self) -> Bool[Array, ""]:

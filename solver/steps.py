@@ -40,7 +40,7 @@ from silico_py.solver.problem import (
 )
 from silico_py.solver.vectors import Conditions, Variables
 
-# Of Newton directions: close to a solution more would seldom save an iteration, far from it small
+# Of Newton directions: close to a solution more would not save an iteration, far from it small
 # products would drown in the error of large residuals.
 ACCURACY, ACCURACY_NEAR = 1e-6, 1e-3
 BOUNDARY = 0.97  # fraction of the step to the boundary of the cones
@@ -218,8 +218,8 @@ def _second_order(problem: Problem, like: Conditions, step: Variables) -> Condit
 
 
 def _accuracy(it: Iterate) -> Float[Array, ""]:
-    """Of directions, relative: where steps that are not change little, an accurate one is due."""
-    return jnp.where(is_central(it) & ~it.slow, ACCURACY_NEAR, ACCURACY)
+    """Of directions, relative."""
+    return jnp.where(is_central(it), ACCURACY_NEAR, ACCURACY)
 
 
 def _negative(c: Conditions) -> Conditions:
