@@ -85,7 +85,9 @@ CALLS = {
     "collide": lambda x: sp.collide(BOX, (x, UPRIGHT), BALL, (-x, UPRIGHT)).alpha,
     "gauge of a sum": lambda x: sp.MinkowskiSum(BOX, BALL).gauge(x),
     "gauge of a padded polytope": lambda x: ROUNDED.gauge(x),
-    "an empty guess": lambda x: sp.no_guess(BALL_SCENE, BALL_SCENE.state([x])).differences.flat,
+    "an empty guess": lambda x: (
+        sp.no_guess(BALL_SCENE, BALL_SCENE.state([x])).differences.flat.size
+    ),
 }
 
 
@@ -93,5 +95,5 @@ CALLS = {
 def test_a_second_call_from_python_compiles_nothing(name, caplog):
     CALLS[name](np.array([1.0, 0.5, -0.3]))
     with jax.log_compiles():
-        assert np.isfinite(CALLS[name](np.array([0.7, -0.9, 1.4]))).all()
+        assert float(CALLS[name](np.array([0.7, -0.9, 1.4]))) > 1
     assert not caplog.messages
