@@ -236,7 +236,7 @@ def random_drops(body: sp.Body, members: int, seed: int, size: float = 1.0) -> s
 
 
 def drops_on_floor(
-    name: str, shape: sp.primitives.ConvexShape, members: int, size: float = 1.0
+    name: str, shape: sp.primitives.Shape, members: int, size: float = 1.0
 ) -> tuple[sp.Scene, sp.State]:
     """The scene of one body of 1 kg over a floor, and so many `random_drops` of it."""
     body = sp.Body(name, shape, mass=1.0)

@@ -22,13 +22,10 @@ QUICK_MEMBERS, FULL_MEMBERS = 20, 100
 def run(quick: bool, console: Console) -> bool:
     """All primitives; True when no run fails."""
     members = QUICK_MEMBERS if quick else FULL_MEMBERS
-    drops = {name: partial(drops_of, name, members) for name in sp.scenes.SHAPES}
+    drops = {
+        name: partial(harness.drops_on_floor, name, make(), members)
+        for name, make in sp.scenes.SHAPES.items()
+    }
     return harness.failures(
         "robustness_short", drops, FREQUENCIES, RELAXATIONS, SECONDS, quick, console
     )
-
-
-def drops_of(name: str, members: int) -> tuple[sp.Scene, sp.State]:
-    """The ready scene of one primitive, and so many random drops."""
-    scene, _ = sp.scenes.drop(name, friction=0.2)
-    return scene, harness.random_drops(scene.bodies[0], members, seed=0)
