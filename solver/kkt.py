@@ -108,8 +108,8 @@ def _blocks(
     for group, cell in zip(problem.groups, w.cells, strict=True):
         condense = outlined(_condense, group.cone, group.split, axes=0, whole=True)
         # Slacks in a larger unit are smaller by as much.
-        shares = jnp.ones_like(cell.slack) if group.shares is None else group.shares
-        cells.append(condense(group.derivative(w.y, cell, easing), cell, delta * shares))
+        deltas = jnp.broadcast_to(delta * group.ends, cell.slack.shape)
+        cells.append(condense(group.derivative(w.y, cell, easing), cell, deltas))
     reduced = [cell.to_v - matmul(cell.to_dual, cell.dual_map) for cell in cells]
     return (1 + PROXIMAL * easing) * node_jacobian, tuple(cells), reduced
 

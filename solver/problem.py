@@ -118,6 +118,11 @@ class CellGroup:
         """The nodes of the cells, and those that they may be."""
         return Links(self.nodes, self.nodes if self.graph is None else self.graph)
 
+    @property
+    def ends(self) -> Float[Array, "cells dim"] | float:
+        """`shares`, all of rho without them."""
+        return 1.0 if self.shares is None else self.shares
+
     def gather(self, y: Float[Array, "nodes ny"]) -> Float[Array, "cells arity ny"]:
         """Node vectors as each cell sees them."""
         return taken(y, self.nodes)
@@ -303,8 +308,7 @@ def targets(
     above, found = jnp.maximum(product - rho, 0), []
     for group in problem.groups:
         e, size = group.cone.identity(product.dtype), (len(group.nodes), group.cone.dim)
-        end = rho if group.shares is None else rho * group.shares
-        found.append(jnp.broadcast_to((end + above) * e, size))
+        found.append(jnp.broadcast_to((rho * group.ends + above) * e, size))
     return found
 
 
@@ -318,7 +322,7 @@ def imbalance(problem: Problem, c: Conditions, rho: Array) -> Float[Array, ""]:
     share."""
     cells = remainder(problem, c, rho).cells
     errors = [
-        jnp.max(jnp.abs(cell.product / (1 if group.shares is None else group.shares)), initial=0)
+        jnp.max(jnp.abs(cell.product / group.ends), initial=0)
         for group, cell in zip(problem.groups, cells, strict=True)
     ]
     return jnp.max(jnp.stack([jnp.zeros_like(rho), *errors]))

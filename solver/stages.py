@@ -127,10 +127,7 @@ def _onwards(problem: Problem, lead: Lead, it: Iterate, done: Array, has_other: 
     held = stays | (stage <= FOLLOW)
     # Others may lie beyond.
     reach = jnp.select([held, ended], [lead.reach, (1 + lead.solved) / 2], _reach(lead, success))
-    next_stage = _next_stage(problem, lead, it, done, stays, solved)
-    if has_other:
-        tried = (stage == GUESSED) & (lead.looked < CLOSE_GUESS)
-        next_stage = jnp.where(tried, OTHER, next_stage)
+    next_stage = _next_stage(problem, lead, it, done, stays, solved, has_other)
     share = jnp.select([stays, next_stage <= FOLLOW], [lead.share, 1], solved + reach)
     return lead._replace(
         stage=next_stage,
@@ -150,17 +147,31 @@ def _reach(lead: Lead, success: Array) -> Array:
 
 
 def _next_stage(
-    problem: Problem, lead: Lead, it: Iterate, done: Array, stays: Array, solved: Array
+    problem: Problem,
+    lead: Lead,
+    it: Iterate,
+    done: Array,
+    stays: Array,
+    solved: Array,
+    has_other: bool,
 ) -> Array:
     """The next stage; `stays` says whether it is one of the same member."""
     stage, (cold, part) = lead.stage, _without_guess(problem)
+    tries_other = has_other & (stage == GUESSED) & (lead.looked < CLOSE_GUESS)
     lost = it.stalled & (it.measures.error > FAR)
     turns = problem.has_many_nodes & ~lost | (it.measures.error < CLOSE)
     after_cold = jnp.where(turns, TURN, EASED)
     # The path from the start, once: where the first member is as hard.
     to_path = (stage == PART) & ~done & (lead.share == part) & (cold == COLD) & (lead.family == 0)
     return jnp.select(
-        [stage <= OTHER, stage == COLD, stays | (stage <= TURN), to_path, solved > 0],
-        [cold, after_cold, stage + 1, FOLLOW, LOOK_ON],
+        [
+            tries_other,
+            stage <= OTHER,
+            stage == COLD,
+            stays | (stage <= TURN),
+            to_path,
+            solved > 0,
+        ],
+        [OTHER, cold, after_cold, stage + 1, FOLLOW, LOOK_ON],
         PART,
     )
