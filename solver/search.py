@@ -49,6 +49,7 @@ from silico_py.solver.stages import (
     OTHER,
     TURN,
     Base,
+    Guess,
     Lead,
     following,
     last_family,
@@ -67,19 +68,6 @@ PER_NODE, MOST = 5, 120
 GUESS_PER_CELL, MOST_GUESS = 0.5, 35
 GUESS_PRODUCT = 0.03  # of a guess pushed back, in r^2 for a residual r; before a path in r
 ROUND = 2  # steps before a member of a batch makes room for another
-
-
-class Guess(NamedTuple):
-    """A point that may be close to the solution, such as that of a neighbouring problem.
-
-    Of several along a leading axis the one with the smallest residual is tried. It need not be
-    interior. One that is not `usable` is ignored. An interior one to set out from, as it is, where
-    that leads nowhere may be given as the `other`.
-    """
-
-    variables: Variables
-    usable: Bool[Array, ""]
-    other: Variables | None = None
 
 
 class Solution(NamedTuple):
@@ -239,7 +227,7 @@ def _rounds(problem: Problem) -> Rounds:
 
 
 def _begun(
-    problem: Problem, s: _Search, start: Variables, options: Options, other: Variables | None
+    problem: Problem, s: _Search, start: Variables, options: Options, other: Guess | None
 ) -> tuple[Problem, Iterate, Attempt, Options]:
     """The next attempt: at which problem, from where, how, and where to stop."""
     lead = s.lead
@@ -250,7 +238,7 @@ def _begun(
     return member, begin(member, w, s.last.iterations, how, limits), how, limits
 
 
-def _other(guess: Base | None) -> Variables | None:
+def _other(guess: Base | None) -> Guess | None:
     return None if guess is None else guess.other
 
 
@@ -295,7 +283,7 @@ def _longests(problem: Problem) -> list[int]:
 
 
 def _departure(
-    problem: Problem, s: _Search, start: Variables, options: Options, other: Variables | None
+    problem: Problem, s: _Search, start: Variables, options: Options, other: Guess | None
 ) -> Variables:
     """Where the next attempt sets out."""
     lead, rho, fold = s.lead, options.relaxation, s.last.fold
@@ -313,7 +301,7 @@ def _departure(
     as_it_is = (lead.stage == LOOK_ON) | guessed & is_done(s.last, options)
     leaves = from_fold | guessed | (lead.stage >= GO_ON)
     w = choose(as_it_is, lead.base, choose(leaves, pushed, start))
-    return w if other is None else choose(lead.stage == OTHER, other, w)
+    return w if other is None else choose(lead.stage == OTHER, other.variables, w)
 
 
 def _unfinished(s: _Search, options: Options) -> Bool[Array, ""]:
@@ -323,13 +311,13 @@ def _unfinished(s: _Search, options: Options) -> Bool[Array, ""]:
 
 
 def _next(
-    problem: Problem, s: _Search, it: Iterate, options: Options, other: Variables | None
+    problem: Problem, s: _Search, it: Iterate, options: Options, other: Guess | None
 ) -> _Search:
     """What follows after the attempt of `s` ended at `it`."""
     whole, done = s.lead.share == 1, is_done(it, options)
     error = jnp.where(whole & (s.lead.stage != LOOK_ON), it.measures.error, jnp.inf)
     best = choose(error < s.error, it.w, s.best)
-    lead, *others = following(problem, s.leads, it, done, other is not None)
+    lead, *others = following(problem, s.leads, it, done, other is not None and other.usable)
     # What ends unsolved, or with another member, is judged by the problem itself.
     closing = (it.iterations >= options.max_iterations) & ~(done & whole) & ~s.closing
     at_best = lead._replace(stage=jnp.asarray(LOOK_ON), share=jnp.ones_like(lead.share), base=best)

@@ -49,6 +49,19 @@ FIRST_PART = 0.5  # share of the first member of a family, unless the problem na
 LEAST_WAY = 1e-5  # between two members: where it is less the solutions at hand end
 
 
+class Guess(NamedTuple):
+    """A point that may be close to the solution, such as that of a neighbouring problem.
+
+    Of several along a leading axis the one with the smallest residual is tried. It need not be
+    interior. One that is not `usable` is ignored. A single interior one to set out from, as it is,
+    where that leads nowhere may be given as the `other`.
+    """
+
+    variables: Variables
+    usable: Bool[Array, ""]
+    other: Guess | None = None
+
+
 class Base(NamedTuple):
     """A point to set out from, and its errors."""
 
@@ -57,7 +70,7 @@ class Base(NamedTuple):
     complementarity: Float[Array, ""]  # infinite outside the cones
     exact: Bool[Array, ""]  # whether a step would add nothing
     usable: Bool[Array, ""]
-    other: Variables | None = None  # another guess
+    other: Guess | None = None
 
 
 class Lead(NamedTuple):
@@ -97,11 +110,11 @@ def following(
     all_leads: tuple[Lead, ...],
     it: Iterate,
     done: Bool[Array, ""],
-    has_other: bool = False,
+    has_other: Bool[Array, ""] | bool = False,
 ) -> tuple[Lead, ...]:
     """The leads after the attempt of the first one ended at `it`, the next one to go on first.
 
-    `has_other` says whether there is another guess.
+    `has_other` says whether there is another usable guess.
     """
     stage = all_leads[0].stage
     after = _onwards(problem, all_leads[0], it, done, has_other), *all_leads[1:]
@@ -117,7 +130,9 @@ def _without_guess(problem: Problem) -> tuple[Array, Array | float]:
     return jnp.where(hard, PART, COLD), jnp.where(hard, problem.first_share, FIRST_PART)
 
 
-def _onwards(problem: Problem, lead: Lead, it: Iterate, done: Array, has_other: bool) -> Lead:
+def _onwards(
+    problem: Problem, lead: Lead, it: Iterate, done: Array, has_other: Array | bool
+) -> Lead:
     """Where a family goes on after its attempt ended at `it`."""
     stage = lead.stage
     success = done & (lead.share < 1) & (stage != LOOK_ON)
@@ -153,7 +168,7 @@ def _next_stage(
     done: Array,
     stays: Array,
     solved: Array,
-    has_other: bool,
+    has_other: Array | bool,
 ) -> Array:
     """The next stage; `stays` says whether it is one of the same member."""
     stage, (cold, part) = lead.stage, _without_guess(problem)
