@@ -1,7 +1,8 @@
 """`sp.collide` against conic solvers and closed-form certificates, on every pair of primitives.
 
 Random shapes and poses, apart, touching and overlapping. Of six samples two are slender (1:50)
-and two lie face to face, one of them is both. Needs the extra `reference`.
+and two lie face to face: one of them is both, the other one is tilted by 1e-9 to 1e-4. Needs the
+extra `reference`.
 """
 
 from __future__ import annotations
@@ -68,11 +69,14 @@ def sample(kinds: tuple[str, str], number: int) -> reference.Pair:
     """One pair; every number is the same pair on every machine."""
     rng = np.random.default_rng([PAIRS.index(kinds), number])
     slender = number % 6 in (3, 4)
-    return reference.random_pair(*kinds, rng, slender=slender, aligned=is_aligned(number))
+    tilt = 10 ** rng.uniform(-9, -4) if number % 6 == 5 else 0.0
+    return reference.random_pair(
+        *kinds, rng, slender=slender, aligned=is_aligned(number), tilt=tilt
+    )
 
 
 def is_aligned(number: int) -> bool:
-    """Whether faces lie on faces, where the normal's tangential part need not be unique."""
+    """Whether faces lie on faces, or nearly so, where the normal need not be unique."""
     return number % 6 in (4, 5)
 
 

@@ -8,7 +8,7 @@ closer, so the search is given all orders to choose from.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import partial, reduce
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -134,8 +134,8 @@ def guess_of(remembered: Remembered, batches: list[ContactBatch]) -> Guess:
     """What was recalled for these batches, as a guess."""
     last = jax.tree.map(lambda v: v[0], remembered.differences)
     # In longer steps the start leads to a solution as soon.
-    short = jnp.any(jnp.concatenate([batch.contacts.leeway for batch in batches]) > 1)
-    other = Guess(_undirected(last, batches), short)
+    short = [jnp.any(batch.contacts.leeway > 1) for batch in batches]
+    other = Guess(_undirected(last, batches), reduce(jnp.logical_or, short, jnp.zeros((), bool)))
     return Guess(remembered.predictions, remembered.usable, other)
 
 

@@ -49,6 +49,9 @@ BOUNDARY = 0.97  # fraction of the step to the boundary of the cones
 EXPONENT_EAGER, EXPONENT_ALONE, EXPONENT = 3, 1, 2
 # Products that vanish long before the residual leave the iterate stuck to the boundary.
 FLOOR = 0.2  # least centring target at full easing, in residuals
+# The same of a monotone problem, in what the affine step leaves of the residual, and the step from
+# which on it leaves too little to matter.
+BEHIND, LONG_STEP = 0.1, 0.9
 CURVED = 0.5  # share of products kept where paths curve, in what is off after the affine step
 LARGEST_SHARE = 0.03  # of those kept for that reason
 NEGLIGIBLE = 1e-2  # curvature, in mean products, that a step need not be corrected for
@@ -158,13 +161,26 @@ def _share(
     """How much of its excess over rho each cell is to keep: the less the affine step would leave,
     the less, and enough to make up for its curvature."""
     above = mean_product(problem, it.w) - rho
-    predicted = moved(it.w, affine, jnp.minimum(1, boundary_step(problem, it.w, affine)))
-    left = mean_product(problem, predicted) - rho
-    floor = FLOOR * jnp.abs(it.easing) * it.measures.residual
+    length = jnp.minimum(1, boundary_step(problem, it.w, affine))
+    left = mean_product(problem, moved(it.w, affine, length)) - rho
+    floor = _floor(problem, it, length) * it.measures.residual
     ratios = jnp.stack([left, floor]) / jnp.where(above > 0, above, jnp.inf)
     affine_share, least = jnp.clip(ratios, 0, 1)
     curved = jnp.where(is_central(it), jnp.minimum(CURVED * curvature, LARGEST_SHARE), 0)
     return jnp.maximum(affine_share ** _exponent(problem), jnp.maximum(least, curved))
+
+
+def _floor(problem: Problem, it: Iterate, length: Float[Array, ""]) -> Float[Array, ""]:
+    """Least centring target, in residuals, where the affine step has this length.
+
+    Of a monotone problem whose optimum is not unique, as that of parallel faces, what rows lack
+    over the products says how far the next step goes: once a leap has left them behind products
+    that are far smaller, it would end at the boundary, and no later one would go further.
+    (Wright, Primal-Dual Interior-Point Methods, 1997, chapter 6.)
+    """
+    if problem.monotone:
+        return jnp.where(length < LONG_STEP, BEHIND * (1 - length), 0)
+    return FLOOR * jnp.abs(it.easing)
 
 
 def _exponent(problem: Problem) -> int:

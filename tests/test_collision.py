@@ -150,6 +150,25 @@ def test_concentric_balls_have_no_normal():
     np.testing.assert_array_equal(found.normal, 0)
 
 
+def test_faces_that_are_nearly_parallel():
+    # A cylinder stands on a beam with its rim: many points are almost as good as the best.
+    beam, cylinder = sp.Box((0.25, 0.08, 0.08)), sp.Cylinder(0.2, 0.4)
+    rng = np.random.default_rng(3)
+    tilts = 10 ** rng.uniform(-9, -5, (20, 1)) * rng.normal(size=(20, 2))
+    positions = np.array([0.235, 0.262, 0.28]) + 1e-3 * rng.normal(size=(20, 3)) * [1, 1, 0]
+    turns = np.stack([0 * tilts[:, 0] + 0.5, *tilts.T, 0 * tilts[:, 0] + 0.75**0.5], axis=-1)
+
+    @jax.jit
+    @jax.vmap
+    def collided(position, turn):
+        return sp.collide(beam, (jnp.zeros(3), jnp.array(FLAT)), cylinder, (position, turn))
+
+    found = collided(positions, turns / np.linalg.norm(turns, axis=-1, keepdims=True))
+    assert bool(jnp.all(found.converged))
+    lowered = 2 * np.abs(tilts).sum(axis=1) * 0.5 / 0.28  # of the faces, at most, in half heights
+    assert (np.abs(found.alpha - 1) < lowered + 1e-10).all()
+
+
 TILTED = {
     "coin": sp.Cylinder(0.25, 0.01),
     "needle": sp.Ellipsoid((0.5, 0.02, 0.03)),

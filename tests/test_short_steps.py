@@ -15,9 +15,9 @@ from silico_py.solver.problem import is_interior
 TIMESTEP, FRICTION, RHO = 1e-3, 0.2, 1e-6
 
 
-def on_floor(shape, name="body"):
+def on_floor(shape, name="body", timestep=TIMESTEP):
     body = sp.Body(name, [shape], mass=1.0)
-    return sp.Scene([body], [sp.scenes.floor()], timestep=TIMESTEP, friction=FRICTION)
+    return sp.Scene([body], [sp.scenes.floor()], timestep=timestep, friction=FRICTION)
 
 
 @pytest.mark.parametrize("method", ["single-level", "bilevel"])
@@ -36,15 +36,19 @@ def test_leeway_does_not_change_the_solution(monkeypatch, method, speed):
         np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-9)
 
 
-def test_the_other_guess_has_no_direction_of_friction():
-    scene = on_floor(sp.Sphere(0.2))
+def begun_second_step(scene):
+    """Of a ball that slides along x."""
     state = scene.state([[0, 0, 0.2]], velocity=[[0.1, 0, 0]])
     options = sp.SolverOptions(relaxation=RHO)
     after, info = stepped(scene, state, relaxation=RHO)
     control, rho = checked_control(scene, after, None), jnp.asarray(RHO)
-    begun = begin(scene, after, control, rho, info.guess, options)
+    return begin(scene, after, control, rho, info.guess, options)
+
+
+def test_the_other_guess_has_no_direction_of_friction():
+    begun = begun_second_step(on_floor(sp.Sphere(0.2)))
     known = jax.tree.map(lambda v: v[0], begun.guess.variables)
-    other = begun.guess.other
+    other = begun.guess.other.variables
     assert is_interior(begun.problem, other)
     np.testing.assert_array_equal(other.y, known.y)
     cut = friction.first_row(other.cells[0].dual.shape[1])
@@ -53,6 +57,12 @@ def test_the_other_guess_has_no_direction_of_friction():
         assert abs(before[0, cut + 1]) > 0  # it slides along x
         np.testing.assert_array_equal(without[0, cut + 1 :], 0)
         np.testing.assert_array_equal(without[0, :cut], before[0, :cut])
+
+
+@pytest.mark.parametrize(("timestep", "expected"), [(TIMESTEP, True), (0.02, False)])
+def test_the_other_guess_is_for_short_steps(timestep, expected):
+    begun = begun_second_step(on_floor(sp.Sphere(0.2), timestep=timestep))
+    assert bool(begun.guess.other.usable) == expected
 
 
 def test_few_short_steps_take_many_iterations():

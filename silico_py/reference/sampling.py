@@ -90,6 +90,7 @@ def random_pair(
     alpha: float | None = None,
     slender: bool = False,
     aligned: bool = False,
+    tilt: float = 0.0,
 ) -> Pair:
     """Two random shapes, placed so that their scaling has a given value.
 
@@ -101,7 +102,9 @@ def random_pair(
         rng: source of randomness.
         alpha: wanted scaling: below 1 overlapping, 1 touching; a random one unless given.
         slender: make the shapes 50 times as long as thin.
-        aligned: turn the shapes by right angles only, one above the other: faces lie on faces.
+        aligned: turn the shapes by right angles only, one above the other and up to as far aside:
+            faces lie on faces.
+        tilt: angle by which the second one is turned besides, about any axis [rad].
 
     Raises:
         ValueError: if no offset separates the shapes, as for two half-spaces.
@@ -110,7 +113,9 @@ def random_pair(
     if alpha is None:
         alpha = rng.choice([rng.uniform(0.1, 0.9), 1.0, rng.uniform(1.1, FAR)])
     turn_a, turn_b = _turn(rng, aligned), _turn(rng, aligned)
-    direction = np.array([0.0, 0.0, 1.0]) if aligned else rng.normal(size=3)
+    direction = np.array([*rng.uniform(-1, 1, 2), 1.0]) if aligned else rng.normal(size=3)
+    if tilt:
+        turn_b = Rotation.from_rotvec(tilt * Rotation.random(rng=rng).apply([0, 0, 1])) * turn_b
     middle = rng.uniform(-1, 1, 3)
     for toward in (direction, -direction):
         # A shape whose centre lies in a half-space has alpha 0: it is moved to the other side.
