@@ -128,11 +128,11 @@ def slope_error(shape_a: Any, pose_a: tuple, shape_b: Any, pose_b: tuple) -> jax
     return jnp.min(off) / jnp.max(jnp.abs(slope))
 
 
-def judged(pair: reference.Pair) -> list[reference.Collision]:
-    """What the conic solvers find; they may give up where faces are nearly parallel."""
+def judged(pair: reference.Pair, aligned: bool) -> list[reference.Collision]:
+    """What the conic solvers find; one may give up where faces are nearly parallel."""
     found = []
     for solver in solvers():
-        with suppress(RuntimeError):
+        with suppress(*([RuntimeError] if aligned else [])):
             found.append(reference.collide(*pair, solver))
     return found
 
@@ -140,16 +140,15 @@ def judged(pair: reference.Pair) -> list[reference.Collision]:
 def errors(
     pair: reference.Pair, found: sp.Collision, slope: float, aligned: bool
 ) -> dict[str, float]:
-    """Of one sample, `slope` its slope's; the names are those of `BARS`."""
-    exact = judged(pair)
+    """Of one sample, `slope` its slope's; the names are those of `BARS`, and how many conic solvers
+    have judged it: what none has is left to the proof."""
+    exact = judged(pair, aligned)
     scale = max(1.0, float(found.alpha))
     proved = reference.certified_bound(*pair, found.normal)
     return {
         "alpha": max((abs(found.alpha - e.alpha) for e in exact), default=0.0) / scale,
         "proof": abs(found.alpha - proved) / scale,
-        "normal": 0.0
-        if aligned or not exact
-        else float(np.abs(found.normal - exact[0].normal).max()),
+        "normal": 0.0 if aligned else float(np.abs(found.normal - exact[0].normal).max()),
         "judges": len(exact),
         "slope": 0.0 if aligned else float(slope),
         "point": max(0.0, excess(pair, found)) / scale,

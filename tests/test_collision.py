@@ -156,7 +156,7 @@ def test_faces_that_are_nearly_parallel():
     rng = np.random.default_rng(3)
     tilts = 10 ** rng.uniform(-9, -5, (20, 1)) * rng.normal(size=(20, 2))
     positions = np.array([0.235, 0.262, 0.28]) + 1e-3 * rng.normal(size=(20, 3)) * [1, 1, 0]
-    turns = np.stack([0 * tilts[:, 0] + 0.5, *tilts.T, 0 * tilts[:, 0] + 0.75**0.5], axis=-1)
+    turns = np.stack([np.full(20, 0.5), *tilts.T, np.full(20, 0.75**0.5)], axis=-1)
 
     @jax.jit
     @jax.vmap
