@@ -20,7 +20,7 @@ Vector3 = Float[Array, "3"]
 Matrix3 = Float[Array, "3 3"]
 Mesh = tuple[np.ndarray, np.ndarray]
 
-ACTIVE_EXCESS = {ORTHANT: 1.0, SECOND_ORDER: 0.5}  # see `ConvexShape.least_excess`
+ACTIVE_EXCESS = {ORTHANT: 1.0, SECOND_ORDER: 0.5}  # see `ConvexShape.usual_excess`
 
 
 class MassProperties(NamedTuple):
@@ -106,12 +106,12 @@ class ConvexShape(Shape, ABC):
         """The cone of the slack."""
 
     @property
-    def least_excess(self) -> float:
-        """What this shape adds at least to the relaxed scaling, in relaxations.
+    def usual_excess(self) -> float:
+        """What is taken off a relaxed scaling on account of this shape, in relaxations.
 
         At complementarity s o z = rho e the scaling exceeds the smallest one by s.z*, with z*
         the exact dual: rho for an active row of an orthant, rho / 2 for an active second-order
-        cone, whose s and z* lie on opposite rays. At least one of them is active.
+        cone, whose s and z* lie on opposite rays. One of them is active for sure.
         """
         return min(ACTIVE_EXCESS[kind] for kind, _ in self.cone.blocks)
 

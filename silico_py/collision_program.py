@@ -193,12 +193,12 @@ def conditions(
 def without_excess(
     alpha: Float[Array, ""], a: ConvexShape, b: ConvexShape, relaxation: Float[Array, ""]
 ) -> Float[Array, ""]:
-    """A relaxed alpha less what the relaxation is sure to add; it still is at least the exact one.
+    """A relaxed alpha less what the relaxation adds at least; of Minkowski sums 1 more for each.
 
     It adds 1 relaxation for a sphere on a sphere, 2 for a face on a floor, and 4 for a vertex on
     a floor, of which 2 are sure.
     """
-    return alpha - (a.least_excess + b.least_excess) * relaxation
+    return alpha - (a.usual_excess + b.usual_excess) * relaxation
 
 
 class Start(NamedTuple):

@@ -80,7 +80,7 @@ class CommonShape:
     Attributes:
         characteristic_length: as of the shape [m].
         reference: as of the shape [m].
-        least_excess: as of the shape.
+        usual_excess: as of the shape.
         which: number of its kind.
         members: a shape of each kind; itself at its kind's place.
         form: of the slack.
@@ -88,7 +88,7 @@ class CommonShape:
 
     characteristic_length: Float[Array, ""]
     reference: Float[Array, "3"]
-    least_excess: Float[Array, ""]
+    usual_excess: Float[Array, ""]
     which: Int[Array, ""]
     members: tuple[ConvexShape, ...]
     form: Form = static()
@@ -156,7 +156,7 @@ def _in_form(batch: ConvexShape, form: Form) -> tuple[SlackMap, tuple[Array, Arr
             growth=m.growth,
             held=jnp.asarray(free, length.dtype),
         )
-        return placed, (length, shape.reference, jnp.full_like(length, shape.least_excess))
+        return placed, (length, shape.reference, jnp.full_like(length, shape.usual_excess))
 
     return each(one)(batch)
 

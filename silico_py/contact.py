@@ -159,7 +159,7 @@ class Touch(NamedTuple):
     Each body's wrench uses its own sensitivity; they agree at a solution.
     """
 
-    alpha: Float[Array, ""]  # relaxed scaling less `least_excess` relaxations
+    alpha: Float[Array, ""]  # relaxed scaling less `usual_excess` relaxations
     point: Float[Array, "3"]  # world [m]
     normal_a: Float[Array, "3"]  # d alpha / d x_a in units of 1 / length
     normal_b: Float[Array, "3"]  # -d alpha / d x_b
