@@ -1,7 +1,7 @@
 """Every step of every ready scene against the conditions that define it, by other code.
 
-`reference.check_step` shares nothing with the solver: numpy, scipy and a conic solver. Needs
-the extra `reference`.
+`reference.check_step` calls neither solver nor integrator: numpy, scipy and a conic solver, in the
+units of the simulator. Needs the extra `reference`.
 """
 
 from __future__ import annotations

@@ -106,14 +106,19 @@ class ConvexShape(Shape, ABC):
         """The cone of the slack."""
 
     @property
-    def usual_excess(self) -> float:
-        """What is taken off a relaxed scaling on account of this shape, in relaxations.
+    def least_excess(self) -> float:
+        """What this shape adds at least to the relaxed scaling, in relaxations.
 
         At complementarity s o z = rho e the scaling exceeds the smallest one by s.z*, with z*
         the exact dual: rho for an active row of an orthant, rho / 2 for an active second-order
-        cone, whose s and z* lie on opposite rays. One of them is active for sure.
+        cone, whose s and z* lie on opposite rays. At least one of them is active.
         """
         return min(ACTIVE_EXCESS[kind] for kind, _ in self.cone.blocks)
+
+    @property
+    def usual_excess(self) -> float:
+        """What is taken off the relaxed scaling for it, in relaxations: at least what is sure."""
+        return self.least_excess
 
     @abstractmethod
     def slack(self, x: Vector3, alpha: Scalar, eps: Float[Array, " n_aux"]) -> Float[Array, " dim"]:

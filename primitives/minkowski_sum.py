@@ -74,8 +74,13 @@ class MinkowskiSum(ConvexShape):
         return self.first.cone + self.second.cone
 
     @property
+    def least_excess(self) -> float:
+        """That of both: each of them carries the whole force."""
+        return self.first.least_excess + self.second.least_excess
+
+    @property
     def usual_excess(self) -> float:
-        """That of both, each of which carries the whole force, and 1 that is not sure.
+        """That of both and 1 that is not sure.
 
         Rows fix the point of `first`, too: up to three more are active where edges or vertices
         touch, and none where faces do.

@@ -96,9 +96,9 @@ class PaddedPolytope(ConvexShape):
         return self.core.cone + ProductCone.second_order(4)
 
     @property
-    def usual_excess(self) -> float:
+    def least_excess(self) -> float:
         """That of the core and of the ball: each carries the whole force."""
-        return self.core.usual_excess + ACTIVE_EXCESS[SECOND_ORDER]
+        return self.core.least_excess + ACTIVE_EXCESS[SECOND_ORDER]
 
     def slack(self, x: Vector3, alpha: Scalar, eps: Vector3) -> Float[Array, " m+4"]:
         """The polytope's slack at x - eps, and (alpha radius, eps)."""

@@ -33,6 +33,7 @@ from silico_py.solver import (
     CellVariables,
     Options,
     Problem,
+    ProblemData,
     ProductCone,
     Solution,
     Status,
@@ -124,7 +125,7 @@ def _search(
     first = jnp.where(warm.wanted, 0, 1)
     problem = _program(a, b, length, origin)
 
-    def follow(data: tuple, rho: Array, variables: list[Variables], first: Array) -> Solution:
+    def follow(data: ProblemData, rho: Array, variables: list[Variables], first: Array) -> Solution:
         return _follow(problem.with_data(data), rho, variables, first, max_iterations)
 
     follows = fused_if_small(follow, problem, kkt.size(variables[0]))

@@ -193,7 +193,7 @@ def conditions(
 def without_excess(
     alpha: Float[Array, ""], a: ConvexShape, b: ConvexShape, relaxation: Float[Array, ""]
 ) -> Float[Array, ""]:
-    """A relaxed alpha less what the relaxation adds at least; of Minkowski sums 1 more for each.
+    """A relaxed alpha less what the relaxation usually adds: what is sure, of most shapes.
 
     It adds 1 relaxation for a sphere on a sphere, 2 for a face on a floor, and 4 for a vertex on
     a floor, of which 2 are sure.

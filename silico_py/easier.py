@@ -12,15 +12,16 @@ from jaxtyping import Array, Float
 from silico_py import broad_phase
 from silico_py.contact import Contact, Side
 from silico_py.integrator import Motion
+from silico_py.solver import ProblemData
 from silico_py.solver.rows import each
 
 
-def shorter(data: Any, share: Float[Array, ""]) -> Any:
+def shorter(data: ProblemData, share: Float[Array, ""]) -> ProblemData:
     """The data of the same step with a share of its duration: the less moves, the less can hit."""
     return _mapped(data, lambda m: m._replace(timestep=share * m.timestep), lambda c: c)
 
 
-def calmer(data: Any, share: Float[Array, ""]) -> Any:
+def calmer(data: ProblemData, share: Float[Array, ""]) -> ProblemData:
     """The data of the same step with a share of all velocities, forces and friction, and of the
     size of shapes.
 

@@ -33,8 +33,9 @@ class ContactInfo(NamedTuple):
     Of a pair that `SolverOptions.max_contacts` leaves out alpha is a lower bound; the force is 0.
 
     Attributes:
-        alpha: relaxed scaling, less what the relaxation is sure to add. It lies above the exact
-            one (`collide`) by 0 where round surfaces or faces meet, by some rho where corners do.
+        alpha: relaxed scaling, less what the relaxation usually adds. It lies above the exact
+            one (`collide`) by 0 where round surfaces or faces meet, by some rho where corners do;
+            of a Minkowski sum it may be 1 rho less.
             Of two shapes more than 10:1 in size the larger grows as if it were ten times as large.
             NaN where a collision program of the bilevel method was not solved.
         point: contact point, world [m].
@@ -259,7 +260,7 @@ def info_of(
         empty = jnp.zeros((0, 3), y.dtype)
         contacts = ContactInfo(empty[:, 0], empty, empty, empty)
     converged, known = solution.converged, complete & located
-    short = jnp.where(located, Status.INCOMPLETE, Status.STALLED)
+    short = jnp.where(located, Status.INCOMPLETE, Status.UNLOCATED)
     return Info(
         converged & known,
         jnp.where(converged & ~known, short, solution.status),

@@ -114,8 +114,7 @@ def row(name: str, done: Run) -> list[str]:
     info = done.trajectory.info
     steps = len(info.converged)
     failed = failures(done)
-    alpha = np.asarray(info.contacts.alpha)
-    depth = max(0.0, 1 - float(alpha.min())) if alpha.size else 0.0
+    depth = float(np.max(1 - np.asarray(info.contacts.alpha), initial=0))  # NaN if one is
     return [
         name,
         str(steps),

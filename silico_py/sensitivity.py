@@ -22,6 +22,7 @@ from silico_py.solver import (
     CellGroup,
     CellVariables,
     Problem,
+    ProblemData,
     Variables,
     fused_if_small,
     node_sensitivity,
@@ -114,7 +115,7 @@ def _evaluated(function: Callable, where: Where, *weights: Array) -> Any:
     `following.with_derivatives`."""
     begun, point, y, state, formulation = where
 
-    def derivative(data: tuple, point: Variables, *args: Any) -> Any:
+    def derivative(data: ProblemData, point: Variables, *args: Any) -> Any:
         problem = begun.problem.with_data(data).prepared(point.y)
         return function(problem, point, formulation, *args)
 

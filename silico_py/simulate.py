@@ -127,14 +127,14 @@ def rollout(
             without `options.warm_start`.
     """
     options = checked(options, scene, state)
-    if np.ndim(controls) == 0:
-        if not is_count(controls) or controls < 0:
-            raise ValueError(
-                f"controls: expected a number of steps, or an array (steps, n, 6), got {controls!r}"
-            )
+    if hasattr(controls, "__len__"):
+        known = checked_control(scene, state, controls, "controls", None)
+    elif is_count(controls) and controls >= 0:
         known = checked_control(scene, state, None, "controls", int(controls))
     else:
-        known = checked_control(scene, state, controls, "controls", np.shape(controls)[0])
+        raise ValueError(
+            f"controls: expected a number of steps, or an array (steps, n, 6), got {controls!r}"
+        )
     if guess is not None and not options.warm_start:
         raise ValueError("guess: options.warm_start is off; turn it on or leave the guess out")
     check_guess(guess)
@@ -201,10 +201,10 @@ def checked_control(
     state: State,
     control: ArrayLike | None,
     name: str = "control",
-    *steps: int,
+    *steps: int | None,
 ) -> Float[Array | np.ndarray, "*steps n 6"]:
-    """The control as an array, or that of so many steps; None is zero, of numpy: jax takes as long
-    as a step to make one."""
+    """The control as an array, or that of so many steps, None of any number; no control is zero, of
+    numpy: jax takes as long as a step to make one."""
     shape, dtype = (*steps, len(scene.bodies), 6), state.position.dtype
     if control is None:
         return np.zeros(shape, dtype)

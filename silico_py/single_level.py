@@ -95,7 +95,7 @@ def _collision(u: Unknowns, ends: tuple[Kinematics, Kinematics], c: Contact) -> 
 
 def _touch(u: Unknowns, rows: CollisionRows, c: Contact) -> Touch:
     sensitivities = (rows.normal_a, rows.normal_b)
-    # What is sure to be the relaxation's doing is not counted as a gap.
+    # What is the relaxation's doing is not counted as a gap.
     alpha = without_excess(u.primal.alpha, c.a.shape, c.b.shape, c.relaxation * c.slack_unit)
     return Touch(alpha, u.primal.point, *sensitivities, u.gamma, u.psi, u.beta)
 

@@ -13,24 +13,25 @@ class Status(IntEnum):
     Attributes:
         CONVERGED: both tolerances are met and no contact is missing.
         MAX_ITERATIONS: the iteration limit was reached first.
-        STALLED: Newton steps became too short, or a collision program was not solved.
         NOT_FINITE: state, control or parameters are NaN or infinite.
         INCOMPLETE: a pair that may push has no equations.
+        UNLOCATED: a collision program of the bilevel method was not solved.
     """
 
     CONVERGED = solver.Status.CONVERGED
     MAX_ITERATIONS = solver.Status.MAX_ITERATIONS
-    STALLED = solver.Status.STALLED
     NOT_FINITE = solver.Status.NOT_FINITE
     INCOMPLETE = max(solver.Status) + 1
+    UNLOCATED = INCOMPLETE + 1
 
     @property
     def message(self) -> str:
         """What happened, and what to do about it."""
         return {
             Status.CONVERGED: "converged",
-            Status.MAX_ITERATIONS: "iteration limit reached: raise max_iterations",
-            Status.STALLED: "steps became too short: raise relaxation or shorten the time step",
+            Status.MAX_ITERATIONS: "iteration limit reached: raise max_iterations or relaxation, "
+            "or shorten the time step",
             Status.NOT_FINITE: "the start is not finite: check state, control and parameters",
             Status.INCOMPLETE: "a contact that may push was left out: raise max_contacts",
+            Status.UNLOCATED: "a contact was not found: raise collision_relaxation",
         }[self]

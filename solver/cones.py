@@ -272,9 +272,11 @@ def _soc_step(x: Vector, dx: Vector) -> Float[Array, "*batch 1"]:
     a = _soc_determinant(x)
     b = x[..., 0] * dx[..., 0] - dot(x[..., 1:], dx[..., 1:])
     c = dx[..., 0] ** 2 - dot(dx[..., 1:], dx[..., 1:])
-    denominator = -b + jnp.sqrt(jnp.maximum(b * b - a * c, 0))
-    stays = denominator <= 0  # not where dx is NaN
-    return jnp.where(stays, jnp.inf, a / jnp.where(stays, 1, denominator))[..., None]
+    root = jnp.sqrt(jnp.maximum(b * b - a * c, 0))
+    # Of two forms of the same root that whose terms have the same sign.
+    above, below = jnp.where(b > 0, b + root, a), jnp.where(b > 0, -c, root - b)
+    stays = below <= 0  # not where dx is NaN
+    return jnp.where(stays, jnp.inf, above / jnp.where(stays, 1, below))[..., None]
 
 
 def _orthant_pair(difference: Vector, product: Vector) -> tuple[Vector, Vector]:

@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 from silico_py.solver import kkt, krylov
 from silico_py.solver.attached import attached, instantiated
 from silico_py.solver.kkt import SystemVector
-from silico_py.solver.problem import Problem, conditions, identity, mean_product
+from silico_py.solver.problem import Problem, ProblemData, conditions, identity, mean_product
 from silico_py.solver.rows import each
 from silico_py.solver.rules import jvp_of_moving
 from silico_py.solver.vectors import Conditions, Variables
@@ -51,7 +51,7 @@ def implicit(
 
 
 def _direction(
-    problem: Problem, data: tuple, w: Variables, d_data: tuple, d_rho: Array
+    problem: Problem, data: ProblemData, w: Variables, d_data: ProblemData, d_rho: Array
 ) -> Variables:
     """-F_w^-1 (F_data d_data + F_rho d_rho)."""
     here, d_rho = problem.with_data(data).prepared(w.y), instantiated(d_rho)

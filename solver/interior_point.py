@@ -156,7 +156,7 @@ def _advance(problem: Problem, it: Iterate, options: Options) -> Iterate:
     w, measures = trial.w, trial.measures
     followed = partial(_followed, it.path, step.along, trial.fraction)
     begins = (it.easing == 0) & (trial.easing != 0)
-    finite = jnp.isfinite(measures.residual) & jnp.isfinite(measures.complementarity)
+    finite = measures.is_finite
     return it._replace(
         w=choose(finite, w, it.w),
         measures=choose(finite, measures, it.measures),

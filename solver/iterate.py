@@ -86,6 +86,11 @@ class Measures(NamedTuple):
         """The larger of both."""
         return jnp.maximum(self.residual, self.complementarity)
 
+    @property
+    def is_finite(self) -> Bool[Array, ""]:
+        """Whether both are."""
+        return jnp.isfinite(self.residual) & jnp.isfinite(self.complementarity)
+
 
 class Iterate(NamedTuple):
     """Where an attempt is."""

@@ -154,6 +154,26 @@ class CellGroup:
         return outlined(self.jacobian, axes=(0, 0, 0, 0, None), whole=True)(*at, easing)
 
 
+class ProblemData(NamedTuple):
+    """The parameters of all rows of a problem, as one pytree.
+
+    Attributes:
+        nodes: of the nodes.
+        cells: of the cells of each group.
+        node_scale: as of the problem.
+        chosen: of each group whose nodes are known only at run time, those; else None.
+        first_share: as of the problem.
+        shares: of the products of each group.
+    """
+
+    nodes: Any
+    cells: tuple
+    node_scale: Float[Array, "nodes ny"]
+    chosen: tuple
+    first_share: Float[Array, ""] | None
+    shares: tuple
+
+
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=["node_data", "groups", "node_scale", "first_share"],
@@ -180,7 +200,7 @@ class Problem:
     groups: tuple[CellGroup, ...]
     node_scale: Float[Array, "nodes ny"]
     monotone: bool = False
-    homotopies: tuple[Callable[[tuple, Array], tuple], ...] = ()
+    homotopies: tuple[Callable[[ProblemData, Array], ProblemData], ...] = ()
     first_share: Float[Array, ""] | None = None
 
     @property
@@ -214,12 +234,16 @@ class Problem:
         return any(group.prepare is not None for group in self.groups)
 
     @property
-    def data(self) -> tuple:
+    def data(self) -> ProblemData:
         """The parameters of all rows, as one pytree."""
-        chosen = tuple(None if group.graph is None else group.nodes for group in self.groups)
-        groups = tuple(group.data for group in self.groups)
-        shares = tuple(group.shares for group in self.groups)
-        return self.node_data, groups, self.node_scale, chosen, self.first_share, shares
+        return ProblemData(
+            nodes=self.node_data,
+            cells=tuple(group.data for group in self.groups),
+            node_scale=self.node_scale,
+            chosen=tuple(None if group.graph is None else group.nodes for group in self.groups),
+            first_share=self.first_share,
+            shares=tuple(group.shares for group in self.groups),
+        )
 
     def eased(self, easing: Float[Array, ""]) -> Problem:
         """The problem that the cells offer at `easing`, between -1 and 1."""
@@ -249,18 +273,19 @@ class Problem:
         pairs = zip(self.groups, memos, strict=True)
         return replace(self, groups=tuple(replace(group, memo=memo) for group, memo in pairs))
 
-    def with_data(self, data: tuple) -> Problem:
+    def with_data(self, data: ProblemData) -> Problem:
         """The same problem with other parameters."""
-        groups = tuple(
-            replace(
-                group, data=values, nodes=group.nodes if chosen is None else chosen, shares=share
-            )
-            for group, values, chosen, share in zip(
-                self.groups, data[1], data[3], data[5], strict=True
-            )
-        )
+        groups = []
+        parts = zip(self.groups, data.cells, data.chosen, data.shares, strict=True)
+        for group, cells, chosen, shares in parts:
+            nodes = group.nodes if chosen is None else chosen
+            groups.append(replace(group, data=cells, nodes=nodes, shares=shares))
         return replace(
-            self, node_data=data[0], groups=groups, node_scale=data[2], first_share=data[4]
+            self,
+            node_data=data.nodes,
+            groups=tuple(groups),
+            node_scale=data.node_scale,
+            first_share=data.first_share,
         )
 
 

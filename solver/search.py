@@ -31,6 +31,7 @@ from silico_py.solver.iterate import Iterate, Options, is_done, is_exact, measur
 from silico_py.solver.lanes import Rounds, in_lanes
 from silico_py.solver.problem import (
     Problem,
+    ProblemData,
     centred,
     choose,
     in_one,
@@ -88,7 +89,7 @@ class Solution(NamedTuple):
 class _Search(NamedTuple):
     leads: tuple[Lead, ...]  # of all families; the present one first, then the next
     last: Iterate  # of the attempt before
-    done: Bool[Array, ""]  # whether that solved the problem itself
+    done: Bool[Array, ""]  # whether that solved the problem itself, or nothing can
     best: Variables  # where an attempt at the problem itself came closest
     error: Float[Array, ""]  # there
     closing: Bool[Array, ""]  # whether what is left is to look at the best
@@ -112,7 +113,7 @@ def solve(
         guess: is tried first, unless the problem is monotone.
     """
 
-    def search(data: tuple, *args: Any) -> Solution:
+    def search(data: ProblemData, *args: Any) -> Solution:
         return _search(problem.with_data(data), *args)
 
     at_once = None if problem.monotone else in_lanes(_rounds(problem))
@@ -127,7 +128,7 @@ def _looked_at(problem: Problem, start: Variables, options: Options, guess: Gues
     if points.flat.ndim == start.flat.ndim:
         points = jax.tree.map(lambda v: v[None], points)
 
-    def look(data: tuple, guess: Guess, options: Options) -> Base:
+    def look(data: ProblemData, guess: Guess, options: Options) -> Base:
         return _best(problem.with_data(data), guess, options)
 
     evaluated = fused_if_small(look, problem, kkt.size(start))
@@ -205,11 +206,11 @@ def _search(
 def _rounds(problem: Problem) -> Rounds:
     """The search in pieces: attempts are interrupted, and resumed in another round."""
 
-    def first(data: tuple, *args: Any) -> _Search:
+    def first(data: ProblemData, *args: Any) -> _Search:
         return _first(problem.with_data(data), *args)
 
     def some_steps(
-        live: Array, s: _Search, data: tuple, start: Variables, options: Options, guess: Any
+        live: Array, s: _Search, data: ProblemData, start: Variables, options: Options, guess: Any
     ) -> _Search:
         here, other = problem.with_data(data), _other(guess)
         member, fresh, how, limits = _begun(here, s, start, options, other)
@@ -320,11 +321,13 @@ def _next(
     lead, *others = following(problem, s.leads, it, done, other is not None and other.usable)
     # What ends unsolved, or with another member, is judged by the problem itself.
     closing = (it.iterations >= options.max_iterations) & ~(done & whole) & ~s.closing
+    # An attempt ends where a condition is not finite only if it began there.
+    lost = ~it.measures.is_finite & (s.lead.stage == COLD)
     at_best = lead._replace(stage=jnp.asarray(LOOK_ON), share=jnp.ones_like(lead.share), base=best)
     return _Search(
         leads=(choose(closing, at_best, lead), *others),
         last=it,
-        done=done & whole,
+        done=done & whole | lost,
         best=best,
         error=jnp.minimum(error, s.error),
         closing=closing,
@@ -334,9 +337,8 @@ def _next(
 
 def _solution(last: Iterate, options: Options) -> Solution:
     m = last.measures
-    finite = jnp.isfinite(m.residual) & jnp.isfinite(m.complementarity)
     status = jnp.select(
-        [is_done(last, options), ~finite, last.stalled],
+        [is_done(last, options), ~m.is_finite, last.stalled],
         [Status.CONVERGED, Status.NOT_FINITE, Status.STALLED],
         Status.MAX_ITERATIONS,
     ).astype(int)  # a weak type would compile again what is given a guess with it

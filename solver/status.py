@@ -11,7 +11,8 @@ class Status(IntEnum):
     Attributes:
         CONVERGED: both tolerances are met.
         MAX_ITERATIONS: the iteration limit was reached first.
-        STALLED: steps became too short to go on.
+        STALLED: the same, at steps too short to lead anywhere; of a monotone problem alone, as
+            other searches then set out again.
         NOT_FINITE: a condition at the start is NaN or infinite.
     """
 

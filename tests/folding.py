@@ -28,8 +28,7 @@ def folded(constant):
         return CellResidual(-z[None], x, 10 + y[0])
 
     def homotopy(data, share):
-        slope, *others = data
-        return share * (slope + 1) - 1, *others
+        return data._replace(nodes=share * (data.nodes + 1) - 1)
 
     group = CellGroup(ONE, np.zeros((1, 1), int), cell, jnp.zeros((1, 0)), split=1)
     return Problem(node, jnp.full((1, 1), 3.0), (group,), jnp.ones((1, 1)), homotopies=(homotopy,))

@@ -128,6 +128,7 @@ CASES = {
     "fixture for environment": ("environment", lambda: scene(environment=floor())),
     "text for friction": ("friction", lambda: scene(friction="0.5")),
     "text for a position": ("position", lambda: scene().state(position=[["0", "0", "1"]])),
+    "ragged controls": ("controls", lambda: sp.rollout(scene(), scene().state(), [[1], [1, 2]])),
     "negative steps": ("controls", lambda: sp.rollout(scene(), scene().state(), -3)),
     "part of a step": ("controls", lambda: sp.rollout(scene(), scene().state(), 10.0)),
     "dictionary": ("options", lambda: step(options={"relaxation": 1e-6})),

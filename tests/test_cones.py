@@ -138,6 +138,24 @@ def test_step_length_against_bisection(seed, kind):
         assert kind != "into"
 
 
+@settings(max_examples=30, deadline=None)
+@given(SEEDS, st.sampled_from([1e-6, 1e-10, 1e-13]))
+def test_step_length_through_the_cone_from_close_to_its_boundary(seed, margin):
+    rng = np.random.default_rng(seed)
+    z, dz = rng.normal(size=(2, 3))
+    z, dz = z / np.linalg.norm(z), dz / np.linalg.norm(dz)
+    x, inwards = np.array([1 + margin, *z]), np.array([z @ dz + 0.05, *dz])
+    dx = inwards if inwards[0] < 0.95 else np.array([0.0, *-z])
+    t = float(ProductCone.second_order(4).step_length(x, dx))
+
+    def inside(t: float) -> bool:
+        head, *tail = np.longdouble(x) + np.longdouble(t) * np.longdouble(dx)
+        return head > np.linalg.norm(tail)
+
+    assert inside((1 - 1e-8) * t)
+    assert not inside((1 + 1e-8) * t)
+
+
 @pytest.mark.parametrize(
     ("dx", "expected"),
     [

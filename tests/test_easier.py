@@ -27,7 +27,8 @@ def test_the_whole_share_is_the_step_itself(problem, family):
 
 
 def test_shorter_steps_have_a_share_of_the_duration(problem):
-    motions, groups, *_ = easier.shorter(problem.data, 0.25)
+    data = easier.shorter(problem.data, 0.25)
+    motions, groups = data.nodes, data.cells
     np.testing.assert_allclose(motions.timestep, 0.025)
     for contact in groups:
         np.testing.assert_allclose(contact.a.motion.timestep, 0.025)
@@ -35,7 +36,8 @@ def test_shorter_steps_have_a_share_of_the_duration(problem):
 
 
 def test_calmer_steps_have_a_share_of_motion_force_friction_and_size(problem):
-    motions, groups, *_ = easier.calmer(problem.data, 0.25)
+    data = easier.calmer(problem.data, 0.25)
+    motions, groups = data.nodes, data.cells
     for name in ("velocity", "angular_velocity", "force", "torque"):
         np.testing.assert_allclose(getattr(motions, name), getattr(problem.node_data, name) / 4)
     np.testing.assert_array_equal(motions.timestep, problem.node_data.timestep)

@@ -16,7 +16,7 @@ from silico_py.planning.task import Task
 GOAL = (0.15, 0.1, np.pi / 2)
 LOCK = sp.scenes.LOCK
 G = 9.81
-UPRIGHT = sp.scenes.UPRIGHT
+UPRIGHT = (1.0, 0.0, 0.0, 0.0)
 
 
 @pytest.fixture(scope="module")

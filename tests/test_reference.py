@@ -155,7 +155,14 @@ def test_coal_sees_overlap_where_alpha_is_below_one(alpha):
         assert reference.separation_sign(*pair) == np.sign(alpha - 1), (kinds, pair)
 
 
+def standing_sum() -> tuple[sp.Scene, sp.State]:
+    """A Minkowski sum on a face, of which more is taken off alpha than is sure."""
+    scene, _ = sp.scenes.drop("minkowski_sum")
+    return scene, scene.state(position=[[0.0, 0.0, 0.15]])
+
+
 SCENES = {
+    "standing sum": (standing_sum, 1),
     # At 10 Hz the box lands, tips and slides within these steps.
     "drop": (lambda: sp.scenes.drop("box", timestep=0.1), 6),
     "stack": (lambda: sp.scenes.stack(2, offset=0.1), 2),
@@ -275,6 +282,17 @@ def test_bad_input():
         reference.collide(ball, pose, sp.Bundle([(ball, *pose)]), pose)
     with pytest.raises(ValueError, match="half-space"):
         reference.gauge(floor, pose, np.zeros(3))
+
+
+def test_options_that_say_less_of_contacts_are_refused(sliding):
+    scene, state, following, info = sliding
+    softer = sp.SolverOptions(method="bilevel", collision_relaxation=1e-3)
+    for options, match in (
+        (sp.SolverOptions(max_contacts=1), "max_contacts"),
+        (softer, "collision"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            reference.check_step(scene, state, None, following, info, options)
 
 
 def test_batches_are_refused(sliding):

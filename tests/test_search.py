@@ -56,8 +56,7 @@ def test_a_family_that_does_not_lead_on_makes_room_for_the_next(blocked_first, m
     problem = folded(3.0)
 
     def blocked(data, share):
-        slope, *others = data
-        return jnp.where(share < 1, jnp.nan, slope), *others
+        return data._replace(nodes=jnp.where(share < 1, jnp.nan, data.nodes))
 
     ways = blocked, *problem.homotopies
     problem = replace(problem, homotopies=ways if blocked_first else ways[::-1])

@@ -321,7 +321,7 @@ def test_creases_split_a_mesh_into_its_smooth_parts(shape, groups):
 def test_failed_steps_and_states_that_are_not_finite_are_noted(scene, trajectory):
     converged = np.ones(STEPS, bool)
     converged[3] = False
-    status = np.where(converged, sp.Status.CONVERGED, sp.Status.STALLED)
+    status = np.where(converged, sp.Status.CONVERGED, sp.Status.MAX_ITERATIONS)
     position = trajectory.state.position.copy()
     position[8:, CRATE] = np.nan
     velocity = np.zeros((STEPS, 2, 3))
@@ -329,7 +329,7 @@ def test_failed_steps_and_states_that_are_not_finite_are_noted(scene, trajectory
     broken = with_state(trajectory, position=position, velocity=velocity)
     replay = Replay.of(scene, with_info(broken, converged=converged, status=status))
     assert sorted(replay.notes) == [4, 9, 10, 11, 12]
-    assert sp.Status.STALLED.message in replay.notes[4] and "step 4" in replay.notes[4]
+    assert sp.Status.MAX_ITERATIONS.message in replay.notes[4] and "step 4" in replay.notes[4]
     assert "crate" in replay.notes[9] and "ball" not in replay.notes[9]
     assert "crate" in replay.notes[11] and "ball" in replay.notes[11]
     np.testing.assert_array_equal(replay.visible[:, CRATE], np.arange(STEPS + 1) < 9)

@@ -60,14 +60,15 @@ def collision_conditions(c: Contact, rho: float) -> dict[str, Condition]:
 
     At relaxation rho the duality gap is rho for each cone; one more is granted for the
     residuals, which grow with alpha. Part of the gap is taken off the reported alpha, so the
-    point may lie outside by as much.
+    point may lie outside by as much, and alpha below the minimum by what was not sure of it.
     """
     tolerance = rho / 10
     exact = solve_pair(c.a, c.b).alpha
     scale = max(1.0, c.alpha)
     room, blur = (c.degree + 1) * rho * scale, CONIC_ERROR * scale
     slender = max(_slenderness(side) for side in (c.a, c.b))
-    low = -tolerance * slender * scale - blur
+    unsure = sum(side.shape.usual_excess - side.shape.least_excess for side in (c.a, c.b))
+    low = -(tolerance * slender + unsure * rho) * scale - blur
     excess = max(_excess(side, c.point, c.alpha) for side in (c.a, c.b))
     proved = bound(c.a, c.b, c.normal)
     return {

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 from scipy.spatial.transform import Rotation
 
 from silico_py.body import Body
+from silico_py.collision_program import SIZE_RATIO
 from silico_py.one_step import Info
 from silico_py.options import SolverOptions
 from silico_py.primitives import ConvexShape
@@ -19,7 +20,6 @@ from silico_py.reference.motion import Balance, Load, Motion
 from silico_py.reference.report import Condition, StepReport, worst
 from silico_py.scene import ContactPair, Scene, State
 
-SIZE_RATIO = 10.0  # of two shapes of a contact; a larger one grows as if it were no larger
 ROUNDING = 1e4  # machine epsilons that rounding may add to a balance
 
 
@@ -39,14 +39,17 @@ def check_step(
     Args:
         scene, state, control: what `step` was given.
         next_state, info: what it returned.
-        options: what it was given; the relaxation is read.
+        options: what it was given; relaxation and method are read.
 
     Raises:
         ValueError: for states, controls or contacts that are not those of the scene, such as
-            batched ones.
+            batched ones, and for options that say less of a contact than is checked:
+            `max_contacts`, and a `collision_relaxation` of the bilevel method that is not the
+            relaxation.
     """
+    options = options or SolverOptions()
     control = _control(scene, state, control, next_state, info)
-    rho = float((options or SolverOptions()).relaxation)
+    rho = _relaxation(options)
     after = [Motion.of(body, next_state, i) for i, body in enumerate(scene.bodies)]
     before = [_before(body, state, i) for i, body in enumerate(scene.bodies)]
     speeds = units.of_bodies(scene, [_sides(scene, before, pair) for pair in scene.pairs])
@@ -60,6 +63,16 @@ def check_step(
     ]
     rows += [collision_conditions(c, rho) | force_conditions(c, rho) for c in contacts]
     return _report(rows)
+
+
+def _relaxation(options: SolverOptions) -> float:
+    """The one of all conditions."""
+    rho = float(options.relaxation)
+    if options.contact_limits != (None, None):
+        raise ValueError("options: with max_contacts not every contact is reported in full")
+    if options.method == "bilevel" and float(options.collision_relaxation) != rho:
+        raise ValueError("options: collision_relaxation has to be that of the step, relaxation")
+    return rho
 
 
 def _report(rows: list[dict[str, Condition]]) -> StepReport:
