@@ -20,6 +20,7 @@ from rich.table import Table
 import silico_py as sp
 from benchmarks import harness
 from silico_py.integrator import cayley_momentum
+from silico_py.study.starts import random_turns
 
 PAIRS = {
     "box, box": (sp.Box((0.25, 0.2, 0.3)), sp.Box((0.2, 0.25, 0.15))),
@@ -101,7 +102,7 @@ def thrown(scene: sp.Scene, members: int) -> sp.State:
     away /= np.linalg.norm(away, axis=1, keepdims=True)
     still = np.zeros_like(away)
     aside = rng.uniform(-0.4, 0.4, (members, 3))
-    turns = harness.random_turns(rng, 2 * members).reshape(members, 2, 4)
+    turns = random_turns(rng, 2 * members).reshape(members, 2, 4)
     return jax.vmap(scene.state)(
         np.stack([still, 0.9 * away], axis=1),
         turns,

@@ -20,6 +20,7 @@ from rich.table import Table
 
 import silico_py as sp
 from benchmarks import engines, harness
+from silico_py.study.starts import random_drops
 
 LIMIT = 1e-3  # [m]
 SECONDS = 1
@@ -52,7 +53,7 @@ class Candidate(NamedTuple):
 def cases(drops: int) -> dict[str, Case]:
     """The drops, and the tower twice: blocks that just touch, and blocks a little pressed."""
     drop, _ = sp.scenes.drop("box")
-    falls = harness.random_drops(drop.bodies[0], drops, seed=0)
+    falls = random_drops(drop.bodies[0], drops, seed=0)
     tower, standing = sp.scenes.stack(4)
     pressed = tower.state(position=standing.position - _lowered(OVERLAP))
     shape, _, _ = drop.bodies[0].pieces[0]

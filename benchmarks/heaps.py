@@ -20,6 +20,7 @@ from rich.table import Table
 
 import silico_py as sp
 from benchmarks import harness
+from silico_py.study.starts import random_turns
 
 HEAPS: tuple[tuple[int, tuple[int, int] | None], ...] = (  # bodies, limits
     (8, None),
@@ -97,6 +98,6 @@ def random_starts(state: sp.State, members: int) -> sp.State:
     """The heap's start with other orientations and up to 3 cm off."""
     rng, n = np.random.default_rng(0), len(state.position)
     position = np.asarray(state.position) + rng.uniform(-0.03, 0.03, (members, n, 3))
-    orientation = np.concatenate([harness.random_turns(rng, members) for _ in range(n)], axis=1)
+    orientation = np.concatenate([random_turns(rng, members) for _ in range(n)], axis=1)
     still = jnp.zeros((members, n, 3))
     return sp.State(jnp.asarray(position), jnp.asarray(orientation), still, still)

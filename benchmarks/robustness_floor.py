@@ -13,6 +13,7 @@ from rich.table import Table
 
 import silico_py as sp
 from benchmarks import harness
+from silico_py.study.starts import random_drops
 
 FREQUENCIES = (10, 20, 30, 50, 70, 100)
 RELAXATIONS = (1e-3, 1e-4, 1e-5, 1e-6, 1e-8, 1e-10)
@@ -34,7 +35,7 @@ def run(quick: bool, console: Console, shapes: tuple[str, ...] = (), seed: int =
         scene, _ = sp.scenes.drop(name, friction=0.2)
         results[name] = harness.cases(
             scene,
-            harness.random_drops(scene.bodies[0], members, seed),
+            random_drops(scene.bodies[0], members, seed),
             frequencies,
             relaxations,
             SECONDS,

@@ -16,6 +16,7 @@ from rich.console import Console
 
 import silico_py as sp
 from benchmarks import harness
+from silico_py.study.starts import random_turns
 
 SECONDS = 1.5
 FREQUENCIES = (10, 30, 100)
@@ -83,7 +84,7 @@ def random_falls(scene: sp.Scene, members: int, seed: int) -> sp.State:
 def upper_turned(rng: np.random.Generator, members: int) -> np.ndarray:
     """(members, 2, 4) orientations: the lower body upright, the upper one in any."""
     orientation = np.tile([1.0, 0.0, 0.0, 0.0], (members, 2, 1))
-    orientation[:, 1:] = harness.random_turns(rng, members)
+    orientation[:, 1:] = random_turns(rng, members)
     return orientation
 
 

@@ -17,6 +17,7 @@ from rich.table import Table
 
 import silico_py as sp
 from benchmarks import harness
+from silico_py.study.starts import random_turns
 
 SCENES = (
     ("sphere", "capsule"),
@@ -105,7 +106,7 @@ def member(kinds: tuple[str, ...], rng: np.random.Generator) -> tuple[sp.Scene, 
     speed = np.sqrt(9.81 * size) * 10 ** rng.uniform(-1, 0.5)
     spin = speed / size * 10 ** rng.uniform(-1, 0)
     velocity, turning = speed * rng.normal(size=(n, 3)), spin * rng.normal(size=(n, 3))
-    turns = harness.random_turns(rng, n)[:, 0]
+    turns = random_turns(rng, n)[:, 0]
     return scene, scene.state(position, turns, velocity, turning), size
 
 

@@ -14,6 +14,7 @@ from rich.console import Console
 
 import silico_py as sp
 from benchmarks import harness
+from silico_py.study.starts import random_turns
 
 HALF_SIDE, LIGHT, HEAVIEST = 0.005, 1e-3, 1e3  # [m], [kg]
 RATIOS = (1, 10, 100, 1000)
@@ -54,7 +55,7 @@ def random_throws(ratio: float, members: int, seed: int) -> sp.State:
     position[:, 0, 2] = 2 * half + HALF_SIDE * rng.uniform(2, 8, members)
     position[:, 1, 2] = half
     orientation = np.tile([1.0, 0.0, 0.0, 0.0], (members, 2, 1))
-    orientation[:, :1] = harness.random_turns(rng, members)
+    orientation[:, :1] = random_turns(rng, members)
     velocity[:, 0] = rng.uniform(-0.3, 0.3, (members, 3))
     spin[:, 0] = rng.uniform(-3, 3, (members, 3))
     return sp.State(*(jnp.asarray(v) for v in (position, orientation, velocity, spin)))

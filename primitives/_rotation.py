@@ -17,8 +17,8 @@ Vector3 = Float[Array, "*batch 3"]
 
 # [v]x_ij = SKEW_ijk v_k.
 SKEW = np.zeros((3, 3, 3))
-for a, b, c in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
-    SKEW[a, b, c], SKEW[b, a, c] = -1, 1
+SKEW[[0, 1, 2], [1, 2, 0], [2, 0, 1]] = -1
+SKEW[[1, 2, 0], [0, 1, 2], [2, 0, 1]] = 1
 
 
 @outlined

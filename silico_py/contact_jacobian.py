@@ -7,6 +7,7 @@ y = (v+, w+) or its pose before the step, is in its `Tangent`. Matrices are put 
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import zip_longest
 from typing import NamedTuple
 
@@ -203,12 +204,7 @@ def _side(
     # A fixed body has no columns: what it is given here is dropped.
     t = tangent or Tangent(0.0, 0.0, eye, eye)
     leaned, tilted, twice = matmul(lever, t.turn), -matmul(turned, t.turn), matmul(spin, spin)
-
-    def blocks(rows: int, **named: Array) -> Blocks:
-        own = ("linear", "angular", "eps", "dual")
-        renamed = {f"{k}_{name}" if k in own else k: v for k, v in named.items()}
-        return columns.blocks(rows, **renamed)
-
+    blocks = partial(_blocks_of, name, columns)
     return SideDerivative(
         normal=normal,
         arm=arm,
@@ -238,6 +234,13 @@ def _side(
             eps=piece.map.to_eps,
         ),
     )
+
+
+def _blocks_of(name: str, columns: Columns, rows: int, **named: Array) -> Blocks:
+    """Blocks whose columns of side `name` are named without it."""
+    own = ("linear", "angular", "eps", "dual")
+    renamed = {f"{k}_{name}" if k in own else k: v for k, v in named.items()}
+    return columns.blocks(rows, **renamed)
 
 
 def _d_slip(

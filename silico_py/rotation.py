@@ -5,7 +5,14 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from silico_py.primitives._rotation import Quaternion, cross, multiply, rotation_matrix, skew
+from silico_py.primitives._rotation import (
+    Quaternion,
+    Vector3,
+    cross,
+    multiply,
+    rotation_matrix,
+    skew,
+)
 from silico_py.solver.dense import dot, norm
 
 __all__ = [
@@ -23,9 +30,6 @@ __all__ = [
 ]
 
 matrix = rotation_matrix
-
-
-Vector3 = Float[Array, "*batch 3"]
 
 
 def normalize(q: Quaternion) -> Quaternion:

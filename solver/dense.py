@@ -354,7 +354,7 @@ def _scattered(values: Array, targets: Int[Array, " terms"], size: int) -> Array
     flat = values.reshape(len(values), prod(values.shape[1:]))
     if in_kernel() or size * flat.shape[1] <= SCATTERED:
         chosen = (targets == jnp.arange(size, dtype=targets.dtype)[:, None]).astype(values.dtype)
-        total = matmul(chosen, flat)
+        sums = matmul(chosen, flat)
     else:
-        total = jnp.zeros((size, flat.shape[1]), values.dtype).at[targets].add(flat)
-    return total.reshape(size, *values.shape[1:])
+        sums = jnp.zeros((size, flat.shape[1]), values.dtype).at[targets].add(flat)
+    return sums.reshape(size, *values.shape[1:])

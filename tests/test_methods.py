@@ -236,7 +236,7 @@ def test_a_collision_that_is_not_solved_counts_as_infinite_violation(few, monkey
     if few:
         monkeypatch.setattr(runs, "COLLISION_ITERATIONS", 1)
     scene, state = sp.scenes.drop("sphere")
-    found = jax.jit(partial(runs._violation, scene))(state, 1e-10)
+    found = jax.jit(partial(runs.violation, scene))(state, 1e-10)
     assert found == (np.inf if few else 0)
 
 

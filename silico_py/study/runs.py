@@ -21,7 +21,7 @@ from silico_py.options import SolverOptions
 from silico_py.scene import Scene, State
 from silico_py.simulate import checked_control, step
 
-JUDGES = np.array([1e-10, 1e-4])  # relaxations of the collision solves; the second is the paper's
+EXACT, DETECTOR = 1e-10, 1e-4  # relaxations of the collision solves; the second is the paper's
 COLLISION_ITERATIONS = 50
 # Quick to compile, slow to run.
 UNOPTIMIZED: dict[str, Any] = {"xla_backend_optimization_level": 0}
@@ -103,7 +103,8 @@ def compiled_judge(scene: Scene, starts: State, longest: int, optimize: bool = T
             inertia = jnp.stack([body.inertia for body in scene.bodies])
             spin = jnp.einsum("nij,nj->ni", inertia, state.angular_velocity)
             # One program for both relaxations.
-            exact, detected = jax.lax.map(partial(_violation, scene, state), JUDGES)
+            judges = np.array([EXACT, DETECTOR])
+            exact, detected = jax.lax.map(partial(violation, scene, state), judges)
             return Verdict(
                 jnp.maximum(so_far.violation, exact),
                 jnp.maximum(so_far.detector, detected),
@@ -136,7 +137,7 @@ def _compiled(function: Callable, optimize: bool, *args: object) -> Callable:
     return jax.jit(function).lower(*args).compile(how)
 
 
-def _violation(scene: Scene, state: State, relaxation: Array) -> Float[Array, ""]:
+def violation(scene: Scene, state: State, relaxation: Array) -> Float[Array, ""]:
     """Largest (1 - alpha)+ over the pairs of a scene, from collision solves of their own; infinite
     where one of them does not converge."""
     motions = motions_of(scene, state, jnp.asarray(checked_control(scene, state, None)))

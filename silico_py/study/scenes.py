@@ -13,6 +13,7 @@ from silico_py import scenes
 from silico_py.body import Body
 from silico_py.primitives import Box, Polytope
 from silico_py.scene import Scene, State
+from silico_py.study.starts import random_drops
 
 LOCK = 1e10  # stiffness that keeps a body in the x-z plane [N/m, N m/rad]
 PLANAR = (0.0, LOCK, 0.0, LOCK, 0.0, LOCK)
@@ -64,17 +65,7 @@ def drop(shape: str) -> Experiment:
     """Any ready shape thrown at the floor in 3D, every orientation alike."""
     scene, _ = scenes.drop(shape, friction=0.2)
     (body,) = scene.bodies
-    reach = float(body.shapes.bounding_radius)
-
-    def starts(seed: int, n: int) -> State:
-        rng = np.random.default_rng(seed)
-        quaternion = rng.normal(size=(4, n))
-        quaternion /= np.linalg.norm(quaternion, axis=0)
-        position = (np.zeros(n), np.zeros(n), reach + rng.uniform(0.2, 0.8, n))
-        velocity = (*rng.uniform(-1, 1, (2, n)), rng.uniform(-2, 0, n))
-        return _states(position, quaternion, velocity, rng.uniform(-1, 1, (3, n)))
-
-    return Experiment(scene, starts)
+    return Experiment(scene, lambda seed, n: random_drops(body, n, seed))
 
 
 def jittered(name: str) -> Experiment:
