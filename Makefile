@@ -24,7 +24,7 @@ help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 demo: $(VENV)/.installed  ## a short tour of the simulator
-	$(PY) -m silico_py.demo $(ARGS)
+	$(PY) -m silico_py demo $(ARGS)
 
 test: $(VENV)/.installed-test  ## run the tests but the slow ones (WORKERS=auto, at most 4)
 	$(TESTS) -m "not slow" $(ARGS)

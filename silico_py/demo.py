@@ -1,12 +1,10 @@
 """The main job: a peg slides into a hole, four blocks stand still, convex bundles fall.
 
-Run as `silico demo` or `python -m silico_py.demo`; prints a table and writes pictures under `out/`.
-The exit code is 1 when a step did not converge.
+Run as `silico demo`; prints a table and writes pictures under `out/`.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -43,9 +41,3 @@ def main(folder: Path = Path("out"), frequency: float = 100.0) -> int:
     running.report_written(console, *pictures)
     running.report_failures(failed, console)
     return failed
-
-
-if __name__ == "__main__":
-    from silico_py import cli
-
-    cli.command(["demo", *sys.argv[1:]])

@@ -155,11 +155,11 @@ def test_what_cannot_be_simulated_is_told_with_the_options_that_help():
     assert words.endswith("without them: " + " ".join(f"--ignore {kind}" for kind in kinds))
 
 
-def test_the_tour_as_a_program_is_the_command(monkeypatch, capsys):
+def test_the_package_as_a_program_is_the_command(monkeypatch, capsys):
     monkeypatch.setattr(cli.interruption, "end_at_once", lambda: None)
-    monkeypatch.setattr(sys, "argv", ["demo.py", "--frequency", "a"])
+    monkeypatch.setattr(sys, "argv", ["silico_py", "demo", "--frequency", "a"])
     with pytest.raises(SystemExit) as ended:
-        runpy.run_path(cli.tour.__file__, run_name="__main__")
+        runpy.run_module("silico_py", run_name="__main__")
     assert ended.value.code == 2
     told = capsys.readouterr().err
     assert "Usage: silico demo" in told and "'--frequency'" in told
