@@ -22,6 +22,7 @@ from silico_py.interruption import end_at_once
 ALL = (
     "robustness_floor",
     "robustness_short",
+    "robustness_single",
     "robustness_large",
     "robustness_slender",
     "robustness_pairs",

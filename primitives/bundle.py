@@ -57,7 +57,11 @@ class Bundle(Shape):
         positions: ArrayLike | None = None,
         orientations: ArrayLike | None = None,
     ) -> None:
-        pieces = _side_by_side(shapes, positions, orientations) if pieces is None else pieces
+        fields = {"shapes": shapes, "positions": positions, "orientations": orientations}
+        if pieces is None:
+            pieces = _side_by_side(**fields)
+        elif any(field is not None for field in fields.values()):
+            raise ValueError(f"pieces: give either them or {', '.join(fields)}, not both")
         pieces = several("pieces", pieces, "(shape, position, orientation)")
         if not pieces:
             raise ValueError("pieces: a bundle needs at least one piece")
@@ -174,10 +178,11 @@ class Bundle(Shape):
         return self.bounding_radius
 
 
-def _side_by_side(*fields: Any) -> Iterable[tuple[Shape, ArrayLike, ArrayLike]]:
+def _side_by_side(**fields: Any) -> Iterable[tuple[Shape, ArrayLike, ArrayLike]]:
     """Pieces of shapes, positions and orientations."""
-    if any(field is None for field in fields):
+    if any(field is None for field in fields.values()):
         raise ValueError("pieces: give them (or shapes, positions and orientations)")
-    if len({len(field) for field in fields}) > 1:
+    columns = [several(name, field, "one for each piece") for name, field in fields.items()]
+    if len({len(column) for column in columns}) > 1:
         raise ValueError("shapes, positions, orientations: must be equally many")
-    return list(zip(*fields, strict=True))
+    return list(zip(*columns, strict=True))

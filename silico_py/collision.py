@@ -46,6 +46,7 @@ from silico_py.solver import (
 from silico_py.solver.dense import outlined, safe_unit
 from silico_py.validation import count, number, quaternions, vector
 
+ROUNDINGS = 20  # of the alpha of the start, least relaxation: that of shapes far apart is large
 DEFAULT_RELAXATION = {"float32": 1e-5, "float64": 1e-11}
 POLISH = 3  # Newton steps, at most, from the tolerance to rounding
 # A warm start is a point well inside: from the solution at 1e-2 the program of a pose 0.01 s
@@ -72,6 +73,7 @@ class Located(NamedTuple):
     variables: Variables
     converged: Bool[Array, ""]
     iterations: Int[Array, ""]
+    least: Float[Array, ""]  # relaxation that the precision carries at so large an alpha
 
 
 def solve_collision(
@@ -102,6 +104,7 @@ def optimum(
 ) -> Optimum:
     """What the unknowns say, with derivatives."""
     origin, variables = located.origin, located.variables
+    relaxation = jnp.maximum(relaxation, located.least)
     problem = _program(a, b, length, origin)
     w = implicit(problem, variables, relaxation)
     end = _end(w, a, origin, length, relaxation)
@@ -129,8 +132,9 @@ def _search(
         return _follow(problem.with_data(data), rho, variables, first, max_iterations)
 
     follows = fused_if_small(follow, problem, kkt.size(variables[0]))
-    found = follows(problem.data, rho, variables, first)
-    return Located(origin, found.variables, found.converged, found.iterations)
+    least = ROUNDINGS * jnp.finfo(rho.dtype).eps * cold.primal.alpha
+    found = follows(problem.data, jnp.maximum(rho, least), variables, first)
+    return Located(origin, found.variables, found.converged, found.iterations, least)
 
 
 def _follow(
@@ -198,7 +202,8 @@ def collide(
         shape_a, shape_b: convex primitives; at most one half-space.
         pose_a, pose_b: (position (3,) [m], orientation (4,) unit quaternion wxyz).
         relaxation: rho; alpha lies above the exact one by rho for each active cone row. 1e-11 in
-            double precision unless given, 1e-5 in single.
+            double precision unless given, 1e-5 in single; of shapes far apart that is raised to
+            what rounding leaves of their alpha, about 1e-14 or 1e-5 of it.
         max_iterations: Newton steps.
 
     Returns:

@@ -19,7 +19,7 @@ from silico_py.validation import flag, is_count
 
 METHODS = ("single-level", "bilevel")
 RELAXATIONS = ("relaxation", "gradient_relaxation", "collision_relaxation")
-SMALLEST_RELAXATION = {"float32": 1e-3, "float64": 1e-12}
+SMALLEST_RELAXATION = {"float32": 1e-5, "float64": 1e-12}
 
 DOUBLE = "use float64, with jax.config.update('jax_enable_x64', True), or "
 
@@ -31,7 +31,7 @@ class SolverOptions:
     Args:
         relaxation: rho, the target of every complementarity product, dimensionless: a contact
             at rest hovers by about rho / impulse. Residuals are solved to rho / 10. float32
-            carries 1e-3, float64 carries 1e-12.
+            carries 1e-5, float64 carries 1e-12.
         gradient_relaxation: rho of the solution at which the step is differentiated; larger is
             smoother. None takes `relaxation`. A step converges if both solutions are found.
         max_iterations: Newton steps allowed a step, further attempts included. About 10 are

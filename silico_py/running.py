@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -54,7 +55,7 @@ def run(
 ) -> Run:
     """Roll out in compiled chunks, so that progress moves."""
     start, chunk_steps = state, min(CHUNK, steps)
-    task = progress.add_task(f"{name}: compiling", total=steps)
+    task = progress.add_task(f"{escape(name)}: compiling", total=steps)
     begin = time.perf_counter()
     options = options or sp.SolverOptions()
 
@@ -65,7 +66,7 @@ def run(
     guess = sp.no_guess(scene, state, options) if options.warm_start else None
     chunk = jax.jit(advance).lower(scene, state, guess).compile(sp.compiler_options())
     compile_seconds, run_seconds = time.perf_counter() - begin, 0.0
-    progress.update(task, description=f"{name}: stepping")
+    progress.update(task, description=f"{escape(name)}: stepping")
     parts: list[sp.Trajectory] = []
     for _ in range(-(-steps // chunk_steps)):
         begin = time.perf_counter()
@@ -73,7 +74,7 @@ def run(
         run_seconds += time.perf_counter() - begin
         parts.append(part)
         progress.advance(task, chunk_steps)
-    progress.update(task, description=f"{name}: done", completed=steps)
+    progress.update(task, description=f"{escape(name)}: done", completed=steps)
     # The last chunk may overshoot: it is timed whole and cut to the steps asked for.
     trajectory = jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[:steps], *parts)
     run_seconds *= steps / (len(parts) * chunk_steps)
@@ -116,7 +117,7 @@ def row(name: str, done: Run) -> list[str]:
     failed = failures(done)
     depth = float(np.max(1 - np.asarray(info.contacts.alpha), initial=0))  # NaN if one is
     return [
-        name,
+        escape(name),
         str(steps),
         f"[bold red]{failed}[/bold red]" if failed else "0",
         f"{float(np.mean(info.iterations)):.1f} / {int(np.max(info.iterations))}",

@@ -24,7 +24,7 @@ from silico_py.primitives import (
     static,
 )
 from silico_py.primitives._checks import several
-from silico_py.validation import check_unit, not_negative, number, quaternions, vector
+from silico_py.validation import check_unit, is_count, not_negative, number, quaternions, vector
 
 
 @pytree_dataclass
@@ -256,7 +256,7 @@ def _exclusions(
         match sorted(ends, key=lambda end: not isinstance(end, str)):  # names first
             case [str(first), str(second)] if first != second and {first, second} <= names:
                 yield frozenset((first, second))
-            case [str(body), int() | np.integer() as k] if body in names and 0 <= k < len(pieces):
+            case [str(body), k] if body in names and is_count(k) and 0 <= k < len(pieces):
                 yield from (frozenset[str | int]((body, piece)) for piece in pieces[k])
             case _:
                 raise ValueError(

@@ -210,9 +210,10 @@ def _taken_apart(tree: Any) -> tuple[list[Array], Callable[[Sequence[Array]], An
     """The arrays in a pytree, and a function that rebuilds it from such arrays."""
     leaves, structure = jax.tree.flatten(tree)
     flags = [isinstance(leaf, jax.Array) for leaf in leaves]
+    others = [None if flag else leaf for leaf, flag in zip(leaves, flags, strict=True)]
 
-    def whole(arrays: Sequence[Array]) -> Any:
-        return structure.unflatten(replaced(leaves, flags, arrays))
+    def whole(arrays: Sequence[Array]) -> Any:  # holds none of those taken out: tracers would leak
+        return structure.unflatten(replaced(others, flags, arrays))
 
     return list(compress(leaves, flags)), whole
 

@@ -75,7 +75,8 @@ def runner(scene: sp.Scene) -> Callable[..., Outcome]:
     program = jax.jit(every, compiler_options=sp.compiler_options())
 
     def batch(states: sp.State, timestep: float, relaxation: float, steps: int) -> Outcome:
-        found = jax.block_until_ready(program(states, timestep, relaxation, steps))
+        case = (scene.timestep.dtype.type(value) for value in (timestep, relaxation))
+        found = jax.block_until_ready(program(states, *case, steps))
         return Outcome(*(np.asarray(v) for v in found[:-1]), found[-1])
 
     return batch
@@ -168,8 +169,16 @@ def counted(converged: np.ndarray, iterations: np.ndarray) -> dict[str, Any]:
 
 
 def violation_of(scene: sp.Scene) -> Callable[[sp.State], Any]:
-    """Largest (1 - alpha)+ of states (members, samples, ...), alpha from exact collision solves."""
-    each = partial(of_each, partial(violation, scene, relaxation=EXACT))
+    """Largest (1 - alpha)+ of states (members, samples, ...), alpha from exact collision solves.
+
+    In double precision, whatever that of the scene.
+    """
+    exactly = jax.tree.map(jnp.float64, scene)
+
+    def one(state: sp.State) -> Any:
+        return violation(exactly, jax.tree.map(jnp.float64, state), EXACT)
+
+    each = partial(of_each, one)
     return jax.jit(partial(of_each, each), compiler_options=sp.compiler_options())
 
 

@@ -35,7 +35,8 @@ def compile_model(source: str | Path, keyframe: str | None) -> Compiled:
 
     Raises:
         FileNotFoundError: for a model, what it includes, or a mesh of a URDF, that is not there.
-        ValueError: for what MuJoCo refuses, with its message, or an unknown keyframe.
+        ValueError: for what MuJoCo refuses, with its message, a file that is not UTF-8, or an
+            unknown keyframe.
     """
     name, text, folder = _read(source)
     extensions: tuple[Element, ...] = ()
@@ -64,8 +65,9 @@ def compile_model(source: str | Path, keyframe: str | None) -> Compiled:
 
 def _read(source: str | Path) -> tuple[str, str, Path | None]:
     """Name, text, and folder (None for a string)."""
-    if isinstance(source, str) and source.lstrip().startswith("<"):
-        return "<string>", source, None
+    text = source.removeprefix("\ufeff").lstrip() if isinstance(source, str) else ""
+    if text.startswith("<"):
+        return "<string>", text, None
     if not isinstance(source, (str, PathLike)):
         kind = type(source).__name__
         raise ValueError(f"source: expected a path or the text of a model, got {kind}")
@@ -76,7 +78,7 @@ def _read(source: str | Path) -> tuple[str, str, Path | None]:
         raise FileNotFoundError(f"{path}: no such model file")
     if path.suffix == ".xacro":
         raise ValueError(f"{path}: a xacro file is a template; expand it to URDF with xacro first")
-    return str(path), _decoded(path.read_bytes()), path.parent
+    return str(path), _text(path), path.parent
 
 
 def _included(text: str, folder: Path) -> dict[str, bytes]:
@@ -91,7 +93,7 @@ def _included(text: str, folder: Path) -> dict[str, bytes]:
                 raise FileNotFoundError(f"{path}: no such file, but the model includes it")
             if name not in found:
                 found[name] = path.read_bytes()
-                texts.append(_decoded(found[name]))
+                texts.append(_text(path))
     return found
 
 
@@ -104,8 +106,12 @@ def _includes(text: str) -> list[str]:
     return [element.get("file", "") for element in root.iter("include")]
 
 
-def _decoded(content: bytes) -> str:
-    return content.decode("utf-8", errors="replace")
+def _text(path: Path) -> str:
+    """Of a file, in the only encoding that MuJoCo reads, whatever the file says of itself."""
+    try:
+        return path.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: is not UTF-8, as MuJoCo reads it; convert it") from error
 
 
 def _keyframe(source: str, model: Any, wanted: str | None) -> int | None:

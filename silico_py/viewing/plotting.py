@@ -170,7 +170,9 @@ def _shares_hidden(frame: list[tuple[int, Polygons]], camera: np.ndarray) -> np.
     depth = (low + high)[:, 2]
     behind = depth[:, None] < depth
     area = np.prod((high - low)[:, :2], axis=-1)
-    return np.sum(behind * np.prod(np.maximum(common[..., :2], 0), axis=-1), axis=1) / area
+    hidden = np.sum(behind * np.prod(np.maximum(common[..., :2], 0), axis=-1), axis=1)
+    # Nothing hides what is too far away to have a size.
+    return np.divide(hidden, area, out=np.zeros_like(area), where=area > 0)
 
 
 def _camera() -> np.ndarray:
