@@ -128,8 +128,10 @@ def _search(
     first = jnp.where(warm.wanted, 0, 1)
     problem = _program(a, b, length, origin)
 
+    form = problem.without_data()
+
     def follow(data: ProblemData, rho: Array, variables: list[Variables], first: Array) -> Solution:
-        return _follow(problem.with_data(data), rho, variables, first, max_iterations)
+        return _follow(form.with_data(data), rho, variables, first, max_iterations)
 
     follows = fused_if_small(follow, problem, kkt.size(variables[0]))
     least = ROUNDINGS * jnp.finfo(rho.dtype).eps * cold.primal.alpha

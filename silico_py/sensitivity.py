@@ -115,8 +115,10 @@ def _evaluated(function: Callable, where: Where, *weights: Array) -> Any:
     `following.with_derivatives`."""
     begun, point, y, state, formulation = where
 
+    form = begun.problem.without_data()
+
     def derivative(data: ProblemData, point: Variables, *args: Any) -> Any:
-        problem = begun.problem.with_data(data).prepared(point.y)
+        problem = form.with_data(data).prepared(point.y)
         return function(problem, point, formulation, *args)
 
     # Of a quaternion only the direction counts, which is what the step starts from.

@@ -40,22 +40,21 @@ def implicit(
             taken instead; larger relaxations give smoother derivatives.
     """
     value, point = jax.lax.stop_gradient((w, w if at is None else at))
+    form = problem.without_data()
 
     def rule(_: Variables, at: tuple, changes: tuple) -> Variables:
         data, _, point = at
         # The point carries its own derivative, so that this rule can be differentiated again.
         point = attached(point, rule, at)
-        return _direction(problem, data, point, *changes[:2])
+        return _direction(form.with_data(data), point, *changes[:2])
 
     return attached(value, rule, (problem.data, relaxation, point))
 
 
-def _direction(
-    problem: Problem, data: ProblemData, w: Variables, d_data: ProblemData, d_rho: Array
-) -> Variables:
+def _direction(problem: Problem, w: Variables, d_data: ProblemData, d_rho: Array) -> Variables:
     """-F_w^-1 (F_data d_data + F_rho d_rho)."""
-    here, d_rho = problem.with_data(data).prepared(w.y), instantiated(d_rho)
-    _, rows = jvp_of_moving(lambda d: conditions(here.with_data(d), w), (data,), (d_data,))
+    here, d_rho = problem.prepared(w.y), instantiated(d_rho)
+    _, rows = jvp_of_moving(lambda d: conditions(here.with_data(d), w), (here.data,), (d_data,))
     target = jax.tree.map(lambda e, r: d_rho * e - r, identity(here, rows), rows)
     return _newton_inverse(here, w, Conditions.side_by_side([target])).column(0)
 

@@ -34,10 +34,11 @@ def linear(forward: Callable, backward: Callable, fixed: Any, v: Any, like: Any)
     """
     parts = [jax.tree.flatten(tree) for tree in (fixed, v, like)]
     (at, whole), (given, whole_v), (example, whole_result) = parts
+    count = len(at)
 
     def flat(function: Callable, whole_argument: Any) -> Callable:
         def call(*leaves: Array) -> list[Array]:
-            own, rest = leaves[: len(at)], leaves[len(at) :]
+            own, rest = leaves[:count], leaves[count:]
             return jax.tree.leaves(function(whole.unflatten(own), whole_argument.unflatten(rest)))
 
         return call
@@ -45,7 +46,7 @@ def linear(forward: Callable, backward: Callable, fixed: Any, v: Any, like: Any)
     out = _linear.bind(
         *at,
         *given,
-        fixed=len(at),
+        fixed=count,
         function=flat(forward, whole_v),
         transpose=flat(backward, whole_result),
         kinds=tuple(map(_kind, example)),

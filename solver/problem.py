@@ -245,6 +245,13 @@ class Problem:
             shares=tuple(group.shares for group in self.groups),
         )
 
+    def without_data(self) -> Problem:
+        """Its form, to which `with_data` adds numbers: a function that outlives a trace must not
+        hold tracers."""
+        form = self.with_data(jax.tree.map(lambda _: None, self.data))
+        groups = (g if g.graph is None else replace(g, nodes=None) for g in form.groups)
+        return replace(form, groups=tuple(groups))
+
     def eased(self, easing: Float[Array, ""]) -> Problem:
         """The problem that the cells offer at `easing`, between -1 and 1."""
         groups = (

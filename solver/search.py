@@ -113,10 +113,12 @@ def solve(
         guess: is tried first, unless the problem is monotone.
     """
 
-    def search(data: ProblemData, *args: Any) -> Solution:
-        return _search(problem.with_data(data), *args)
+    form = problem.without_data()
 
-    at_once = None if problem.monotone else in_lanes(_rounds(problem))
+    def search(data: ProblemData, *args: Any) -> Solution:
+        return _search(form.with_data(data), *args)
+
+    at_once = None if problem.monotone else in_lanes(_rounds(form))
     base = None if guess is None else _looked_at(problem, start, options, guess)
     evaluated = fused_if_small(search, problem, kkt.size(start), at_once)
     return evaluated(problem.data, start, options, base)
@@ -128,8 +130,10 @@ def _looked_at(problem: Problem, start: Variables, options: Options, guess: Gues
     if points.flat.ndim == start.flat.ndim:
         points = jax.tree.map(lambda v: v[None], points)
 
+    form = problem.without_data()
+
     def look(data: ProblemData, guess: Guess, options: Options) -> Base:
-        return _best(problem.with_data(data), guess, options)
+        return _best(form.with_data(data), guess, options)
 
     evaluated = fused_if_small(look, problem, kkt.size(start))
     best = evaluated(problem.data, Guess(points, usable), options)

@@ -1,5 +1,8 @@
 """Compiler options: used at the outermost call alone, and only where the compiler knows them."""
 
+import dataclasses
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -97,3 +100,26 @@ def test_a_second_call_from_python_compiles_nothing(name, caplog):
     with jax.log_compiles():
         assert float(CALLS[name](np.array([0.7, -0.9, 1.4]))) > 1
     assert not caplog.messages
+
+
+LEAKING = {
+    "a distance": lambda scene, state: sp.collide(
+        scene.bodies[0].pieces[0][0],
+        (state.position[0], state.orientation[0]),
+        scene.environment[0].shape,
+        (jnp.zeros(3), jnp.array([1.0, 0.0, 0.0, 0.0])),
+    ),
+    "a rollout": lambda scene, state: sp.rollout(scene, state, 2),
+    "its gradient": jax.grad(lambda scene, state: sp.rollout(scene, state, 2).state.position.sum()),
+    "second derivatives": lambda scene, state: jax.hessian(
+        lambda v: sp.step(scene, dataclasses.replace(state, velocity=v))[0].position.sum()
+    )(state.velocity),
+    "the nearest contacts": partial(sp.step, options=sp.SolverOptions(max_contacts=1)),
+    "the bilevel method": partial(sp.step, options=sp.SolverOptions(method="bilevel")),
+}
+
+
+@pytest.mark.parametrize("name", LEAKING)
+def test_no_tracer_outlives_its_trace(name):
+    with jax.checking_leaks():
+        jax.eval_shape(LEAKING[name], *sp.scenes.drop("sphere"))
