@@ -181,6 +181,7 @@ CASES = {
     ),
     "ragged relaxation": ("relaxation", lambda: sp.SolverOptions(relaxation=[1, [2]])),
     "method of numbers": ("method", lambda: sp.SolverOptions(method=np.zeros((3, 3)))),
+    "excluded truth": ("exclude", lambda: scene(exclude=[("box", True)])),
     "excluded arrays": ("exclude", lambda: scene(exclude=[jnp.float32(1)])),
     "no guess of no scene": ("scene", lambda: sp.no_guess(None, scene().state())),
     "no guess of no state": ("state", lambda: sp.no_guess(scene(), 3)),

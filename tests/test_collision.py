@@ -221,3 +221,22 @@ def test_a_start_near_the_ground_is_close_to_what_touches(name):
     reach = 3.3 if name == "sum" else 2.2
     assert bool(jnp.all(near <= jnp.maximum(1.1, reach * (jnp.maximum(exact, 0) + 0.05))))
     assert bool(jnp.max(far / near) > 2)
+
+
+@pytest.mark.parametrize("distance", [1e3, 1e5, 1e7])
+def test_slender_shapes_far_apart(distance):
+    """Where a relaxation of 1e-11 is less than alpha is rounded by."""
+    a, b = sp.Cylinder(0.3, 0.01), sp.Ellipsoid((0.3, 0.02, 0.1))
+    x, q = random_poses(7, 20)
+    x[:, 1] += distance * x[:, 0]
+    found = jax.jit(jax.vmap(lambda x, q: sp.collide(a, (x[0], q[0]), b, (x[1], q[1]))))(x, q)
+    assert found.converged.all()
+    # The point lies in both scaled shapes, and the supports along the normal say that no less will.
+    gauges = [
+        jax.vmap(lambda x, q, p, s=s: s.gauge(rotation.rotate(rotation.conjugate(q), p - x)))(
+            x[:, k], q[:, k], found.point
+        )
+        for k, s in enumerate((a, b))
+    ]
+    np.testing.assert_allclose(gauges[0], found.alpha, rtol=1e-9)
+    np.testing.assert_allclose(gauges[1], found.alpha, rtol=1e-9)

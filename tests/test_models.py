@@ -786,3 +786,13 @@ def test_decomposition_leaves_the_notch_open():
         np.testing.assert_allclose(body.shapes.mass_properties().volume, 3.0, rtol=1e-3)
         np.testing.assert_allclose(body.mass, 3.0, rtol=1e-6)
         np.testing.assert_allclose(body.inertia, hull.inertia, rtol=1e-5, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["xml", "urdf"])
+def test_another_encoding_is_refused_by_name(kind, tmp_path):
+    told = '<?xml version="1.0" encoding="ISO-8859-1"?>'
+    text = {"xml": '<mujoco model="é"/>', "urdf": '<robot name="é"><link name="a"/></robot>'}[kind]
+    path = tmp_path / f"latin.{kind}"
+    path.write_text(told + text, encoding="latin-1")
+    with pytest.raises(ValueError, match=rf"latin\.{kind}: is not UTF-8"):
+        sp.load_model(path)

@@ -868,6 +868,14 @@ BAD = {
     ),
     "sum with number": (lambda: MinkowskiSum(Sphere(1.0), 2.0), "second: expected a convex"),
     "empty bundle": (lambda: Bundle([]), "at least one piece"),
+    "bundle twice": (
+        lambda: Bundle([(Sphere(1.0), (0, 0, 0), IDENTITY)], shapes=[Sphere(2.0)]),
+        "pieces: give either",
+    ),
+    "bundle of a number": (
+        lambda: Bundle(shapes=3, positions=[(0, 0, 0)], orientations=[IDENTITY]),
+        "shapes: expected",
+    ),
     "bundle of shapes": (lambda: Bundle([Sphere(1.0)]), r"pieces\[0\]: expected \(shape"),
     "bundle of numbers": (lambda: Bundle([(1.0, (0, 0, 0), IDENTITY)]), r"pieces\[0\]"),
     "ground in bundle": (

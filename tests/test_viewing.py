@@ -251,6 +251,13 @@ def test_a_ball_in_mid_air_has_no_arrow_and_one_that_rests_has_one(
         assert len(Replay.of(scene, one).arrows(1)) == arrows
 
 
+def test_frames_of_a_body_too_far_away_to_have_a_size(tmp_path):
+    scene = sp.Scene([sp.Body("ball", sp.Sphere(0.1), 1.0)])
+    states = jax.tree.map(lambda v: np.asarray(v)[None], scene.state([[0.0, 0.0, 1e16]]))
+    with pytest.raises(ValueError, match="can be drawn"):
+        plotting.frames(scene, states, [0], tmp_path / "far.png")
+
+
 def test_a_sphere_that_falls_and_never_lands_has_no_arrow():
     scene, state = sp.scenes.drop("sphere")
     replay = Replay.of(scene, rolled(scene, state, 10))
@@ -530,7 +537,7 @@ def test_bodies_that_are_not_finite_are_left_out_of_pictures(tmp_path):
     position[:, 0] = [[np.nan, 0, 0], [1e300, 0, 0]]
     image = picture(scene, states_at(position), [0, 1], tmp_path)
     assert pixels(image, BLUE) == 0 and pixels(image, ORANGE) > 0.2 * image[..., 0].size
-    with pytest.raises(ValueError, match="states: no body has a finite pose"):
+    with pytest.raises(ValueError, match="states: no body has a pose that can be drawn"):
         picture(scene, states_at(np.full((1, 2, 3), np.nan)), [0], tmp_path)
 
 

@@ -79,12 +79,12 @@ def frames(scene: Scene, states: State, indices: Sequence[int], path: Path | str
         path: where to write; folders are made.
 
     Raises:
-        ValueError: for indices that no state has, or if no body has a finite pose there.
+        ValueError: for indices that no state has, or if no body has a pose there that can be drawn.
     """
     _check_indices(indices, len(states.position))
     stage = _stage(scene, states, list(indices))
     if not any(stage.frames):
-        raise ValueError("states: no body has a finite pose in any frame; nothing to draw")
+        raise ValueError("states: no body has a pose that can be drawn in any frame")
     stage = stage.turned(_turn(scene, stage))
     stage = stage._replace(planes=[p for p in stage.planes if _is_near(p, stage.corners)])
     low, high = _limits(stage)
@@ -170,9 +170,7 @@ def _shares_hidden(frame: list[tuple[int, Polygons]], camera: np.ndarray) -> np.
     depth = (low + high)[:, 2]
     behind = depth[:, None] < depth
     area = np.prod((high - low)[:, :2], axis=-1)
-    hidden = np.sum(behind * np.prod(np.maximum(common[..., :2], 0), axis=-1), axis=1)
-    # Nothing hides what is too far away to have a size.
-    return np.divide(hidden, area, out=np.zeros_like(area), where=area > 0)
+    return np.sum(behind * np.prod(np.maximum(common[..., :2], 0), axis=-1), axis=1) / area
 
 
 def _camera() -> np.ndarray:

@@ -212,11 +212,12 @@ def decimals(difference: float) -> int:
 def drawable(scene: Scene, position: np.ndarray, orientation: np.ndarray) -> np.ndarray:
     """(frames, n) which poses can be drawn.
 
-    Not those that are no poses, nor those so far from the body that is nearest the origin at the
-    start that a view of both would show nothing.
+    Not those that are no poses, those so far away that rounding leaves nothing of the shapes, nor
+    those so far from the body that is nearest the origin at the start that a view of both would
+    show nothing.
     """
     with np.errstate(invalid="ignore", over="ignore"):
-        found = np.isfinite(position).all(axis=-1)
+        found = np.spacing(np.linalg.norm(position, axis=-1)) < _largest_piece(scene) / FAR
         found &= np.abs(np.linalg.norm(orientation, axis=-1) - 1) < UNIT_TOLERANCE
         if not found.any():
             return found
