@@ -18,7 +18,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import silico_py as sp
-from silico_py import cli, planning
+from silico_py import cli, planning, running
 from silico_py.planning import command as planning_command
 
 
@@ -248,3 +248,14 @@ def test_an_interrupt_ends_a_command_that_compiles(tmp_path):
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=20)
     assert process.returncode == 130 and said.endswith("interrupted\n")
+
+
+def test_the_depth_of_a_contact_that_was_not_found_is_not_a_number():
+    scene, state = sp.scenes.drop("sphere")
+    trajectory = sp.rollout(scene, state, 2)
+    contacts = trajectory.info.contacts
+    lost = contacts._replace(alpha=contacts.alpha.at[0].set(np.nan))
+    info = trajectory.info._replace(contacts=lost)
+    done = running.Run(scene, state, trajectory._replace(info=info), 0.0, 1.0)
+    assert running.row("[red]", done)[4] == "nan"
+    assert running.row("[red]", done)[0] == r"\[red]"
