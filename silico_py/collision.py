@@ -33,7 +33,6 @@ from silico_py.solver import (
     CellVariables,
     Options,
     Problem,
-    ProblemData,
     ProductCone,
     Solution,
     Status,
@@ -128,14 +127,13 @@ def _search(
     first = jnp.where(warm.wanted, 0, 1)
     problem = _program(a, b, length, origin)
 
-    form = problem.without_data()
+    least = ROUNDINGS * jnp.finfo(rho.dtype).eps * cold.primal.alpha
 
-    def follow(data: ProblemData, rho: Array, variables: list[Variables], first: Array) -> Solution:
-        return _follow(form.with_data(data), rho, variables, first, max_iterations)
+    def follow(problem: Problem, rho: Array, variables: list[Variables], first: Array) -> Solution:
+        return _follow(problem, rho, variables, first, max_iterations)
 
     follows = fused_if_small(follow, problem, kkt.size(variables[0]))
-    least = ROUNDINGS * jnp.finfo(rho.dtype).eps * cold.primal.alpha
-    found = follows(problem.data, jnp.maximum(rho, least), variables, first)
+    found = follows(jnp.maximum(rho, least), variables, first)
     return Located(origin, found.variables, found.converged, found.iterations, least)
 
 

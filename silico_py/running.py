@@ -54,8 +54,8 @@ def run(
     options: sp.SolverOptions | None = None,
 ) -> Run:
     """Roll out in compiled chunks, so that progress moves."""
-    start, chunk_steps = state, min(CHUNK, steps)
-    task = progress.add_task(f"{escape(name)}: compiling", total=steps)
+    start, chunk_steps, label = state, min(CHUNK, steps), escape(name)
+    task = progress.add_task(f"{label}: compiling", total=steps)
     begin = time.perf_counter()
     options = options or sp.SolverOptions()
 
@@ -66,7 +66,7 @@ def run(
     guess = sp.no_guess(scene, state, options) if options.warm_start else None
     chunk = jax.jit(advance).lower(scene, state, guess).compile(sp.compiler_options())
     compile_seconds, run_seconds = time.perf_counter() - begin, 0.0
-    progress.update(task, description=f"{escape(name)}: stepping")
+    progress.update(task, description=f"{label}: stepping")
     parts: list[sp.Trajectory] = []
     for _ in range(-(-steps // chunk_steps)):
         begin = time.perf_counter()
@@ -74,7 +74,7 @@ def run(
         run_seconds += time.perf_counter() - begin
         parts.append(part)
         progress.advance(task, chunk_steps)
-    progress.update(task, description=f"{escape(name)}: done", completed=steps)
+    progress.update(task, description=f"{label}: done", completed=steps)
     # The last chunk may overshoot: it is timed whole and cut to the steps asked for.
     trajectory = jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[:steps], *parts)
     run_seconds *= steps / (len(parts) * chunk_steps)

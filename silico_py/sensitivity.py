@@ -22,7 +22,6 @@ from silico_py.solver import (
     CellGroup,
     CellVariables,
     Problem,
-    ProblemData,
     Variables,
     fused_if_small,
     node_sensitivity,
@@ -115,17 +114,15 @@ def _evaluated(function: Callable, where: Where, *weights: Array) -> Any:
     `following.with_derivatives`."""
     begun, point, y, state, formulation = where
 
-    form = begun.problem.without_data()
-
-    def derivative(data: ProblemData, point: Variables, *args: Any) -> Any:
-        problem = form.with_data(data).prepared(point.y)
-        return function(problem, point, formulation, *args)
+    def derivative(problem: Problem, point: Variables, *args: Any) -> Any:
+        return function(problem.prepared(point.y), point, formulation, *args)
 
     # Of a quaternion only the direction counts, which is what the step starts from.
     unit = replace(state, orientation=begun.motions.orientation)
     bodies = Inputs(begun.motions, begun.arm, unit)
-    run = fused_if_small(derivative, begun.problem, point.y.size)
-    return run(*jax.lax.stop_gradient((begun.problem.data, point, y, bodies, *weights)))
+    problem = begun.problem.with_data(jax.lax.stop_gradient(begun.problem.data))
+    run = fused_if_small(derivative, problem, point.y.size)
+    return run(*jax.lax.stop_gradient((point, y, bodies, *weights)))
 
 
 def _matrices(

@@ -252,7 +252,8 @@ def _first(v: Array) -> Array:
 
 
 def _name(function: Callable) -> str:
-    return _name(function.func) if isinstance(function, partial) else function.__name__
+    own = function.func if isinstance(function, partial) else function
+    return own.__name__.lstrip("_")
 
 
 def _marked(function: Callable, name: str, *args: Any) -> Any:

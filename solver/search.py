@@ -17,7 +17,7 @@ What none of them solves is approached along families of problems that lead to i
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import partial, wraps
 from typing import Any, NamedTuple
 
 import jax
@@ -112,16 +112,10 @@ def solve(
         options: where to stop.
         guess: is tried first, unless the problem is monotone.
     """
-
-    form = problem.without_data()
-
-    def search(data: ProblemData, *args: Any) -> Solution:
-        return _search(form.with_data(data), *args)
-
-    at_once = None if problem.monotone else in_lanes(_rounds(form))
+    at_once = None if problem.monotone else in_lanes(_rounds(problem.without_data()))
     base = None if guess is None else _looked_at(problem, start, options, guess)
-    evaluated = fused_if_small(search, problem, kkt.size(start), at_once)
-    return evaluated(problem.data, start, options, base)
+    evaluated = fused_if_small(_search, problem, kkt.size(start), at_once)
+    return evaluated(start, options, base)
 
 
 def _looked_at(problem: Problem, start: Variables, options: Options, guess: Guess) -> Base:
@@ -129,14 +123,8 @@ def _looked_at(problem: Problem, start: Variables, options: Options, guess: Gues
     points, usable, other = guess
     if points.flat.ndim == start.flat.ndim:
         points = jax.tree.map(lambda v: v[None], points)
-
-    form = problem.without_data()
-
-    def look(data: ProblemData, guess: Guess, options: Options) -> Base:
-        return _best(form.with_data(data), guess, options)
-
-    evaluated = fused_if_small(look, problem, kkt.size(start))
-    best = evaluated(problem.data, Guess(points, usable), options)
+    evaluated = fused_if_small(_best, problem, kkt.size(start))
+    best = evaluated(Guess(points, usable), options)
     return best._replace(other=other)
 
 
@@ -183,9 +171,16 @@ def _seen(problem: Problem, w: Variables, usable: Array, options: Options) -> Ba
 def fused_if_small(
     function: Callable, problem: Problem, size: int, at_once: Callable | None = None
 ) -> Callable:
-    """`function`, as one kernel if that is worth it for this problem and a system of this size."""
+    """`function(problem, *args)` of the `args`, as one kernel if that is worth it for this problem
+    and a system of this size; `at_once` is given the data of the problem before them."""
+    form = problem.without_data()
+
+    @wraps(function)
+    def of_data(data: ProblemData, *args: Any) -> Any:
+        return function(form.with_data(data), *args)
+
     small = problem.fusible and size <= dense.LARGEST_SYSTEM
-    return (fused if small else one_by_one)(function, at_once)
+    return partial((fused if small else one_by_one)(of_data, at_once), problem.data)
 
 
 def _search(

@@ -8,7 +8,7 @@ from conic import conic_optimum
 from stepping import turned
 
 import silico_py as sp
-from silico_py import rotation
+from silico_py import reference, rotation
 from silico_py.collision_program import Piece, SlackMap, central_start
 
 PAIRS = {
@@ -231,7 +231,7 @@ def test_slender_shapes_far_apart(distance):
     x[:, 1] += distance * x[:, 0]
     found = jax.jit(jax.vmap(lambda x, q: sp.collide(a, (x[0], q[0]), b, (x[1], q[1]))))(x, q)
     assert found.converged.all()
-    # The point lies in both scaled shapes, and the supports along the normal say that no less will.
+    # The point lies in both scaled shapes, and the normal proves that no less will do.
     gauges = [
         jax.vmap(lambda x, q, p, s=s: s.gauge(rotation.rotate(rotation.conjugate(q), p - x)))(
             x[:, k], q[:, k], found.point
@@ -240,3 +240,8 @@ def test_slender_shapes_far_apart(distance):
     ]
     np.testing.assert_allclose(gauges[0], found.alpha, rtol=1e-9)
     np.testing.assert_allclose(gauges[1], found.alpha, rtol=1e-9)
+    proved = [
+        reference.certified_bound(a, (x[k, 0], q[k, 0]), b, (x[k, 1], q[k, 1]), found.normal[k])
+        for k in range(len(x))
+    ]
+    np.testing.assert_allclose(proved, found.alpha, rtol=1e-9)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
@@ -14,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 import silico_py as sp
+from benchmarks.harness.batches import retimed
 from benchmarks.harness.records import colored, save, track
 from silico_py.study.runs import EXACT, of_each, violation
 from silico_py.study.starts import random_drops
@@ -44,7 +44,7 @@ def runner(scene: sp.Scene) -> Callable[..., Outcome]:
     """
 
     def run(state: sp.State, timestep: Any, relaxation: Any, steps: Any) -> tuple:
-        here = dataclasses.replace(scene, timestep=timestep)
+        here = retimed(scene, timestep)
         options = sp.SolverOptions(relaxation=relaxation)
         guess = sp.no_guess(here, state, options)
         zero = jnp.zeros((), int)
@@ -75,8 +75,7 @@ def runner(scene: sp.Scene) -> Callable[..., Outcome]:
     program = jax.jit(every, compiler_options=sp.compiler_options())
 
     def batch(states: sp.State, timestep: float, relaxation: float, steps: int) -> Outcome:
-        case = (scene.timestep.dtype.type(value) for value in (timestep, relaxation))
-        found = jax.block_until_ready(program(states, *case, steps))
+        found = jax.block_until_ready(program(states, timestep, relaxation, steps))
         return Outcome(*(np.asarray(v) for v in found[:-1]), found[-1])
 
     return batch

@@ -78,7 +78,7 @@ def _read(source: str | Path) -> tuple[str, str, Path | None]:
         raise FileNotFoundError(f"{path}: no such model file")
     if path.suffix == ".xacro":
         raise ValueError(f"{path}: a xacro file is a template; expand it to URDF with xacro first")
-    return str(path), _text(path), path.parent
+    return str(path), _decoded(path, path.read_bytes()), path.parent
 
 
 def _included(text: str, folder: Path) -> dict[str, bytes]:
@@ -93,7 +93,7 @@ def _included(text: str, folder: Path) -> dict[str, bytes]:
                 raise FileNotFoundError(f"{path}: no such file, but the model includes it")
             if name not in found:
                 found[name] = path.read_bytes()
-                texts.append(_text(path))
+                texts.append(_decoded(path, found[name]))
     return found
 
 
@@ -106,10 +106,10 @@ def _includes(text: str) -> list[str]:
     return [element.get("file", "") for element in root.iter("include")]
 
 
-def _text(path: Path) -> str:
-    """Of a file, in the only encoding that MuJoCo reads, whatever the file says of itself."""
+def _decoded(path: Path, content: bytes) -> str:
+    """Text of a file, in the only encoding that MuJoCo reads, whatever the file says of itself."""
     try:
-        return path.read_text("utf-8")
+        return content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: is not UTF-8, as MuJoCo reads it; convert it") from error
 

@@ -216,14 +216,15 @@ def drawable(scene: Scene, position: np.ndarray, orientation: np.ndarray) -> np.
     those so far from the body that is nearest the origin at the start that a view of both would
     show nothing.
     """
+    size = _largest_piece(scene)
     with np.errstate(invalid="ignore", over="ignore"):
-        found = np.spacing(np.linalg.norm(position, axis=-1)) < _largest_piece(scene) / FAR
+        found = np.spacing(np.linalg.norm(position, axis=-1)) < size / FAR
         found &= np.abs(np.linalg.norm(orientation, axis=-1) - 1) < UNIT_TOLERANCE
         if not found.any():
             return found
         first = np.argmax(found.any(axis=1))
         origin = min(position[first, found[first]], key=np.linalg.norm)
-        return found & (np.linalg.norm(position - origin, axis=-1) < FAR * _largest_piece(scene))
+        return found & (np.linalg.norm(position - origin, axis=-1) < FAR * size)
 
 
 def _largest_piece(scene: Scene) -> float:
