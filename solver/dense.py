@@ -34,6 +34,7 @@ LARGEST_SUBSTITUTION = 128  # rows of a factor that is substituted here
 MATERIALIZED = 4000  # products of entries up to which a matrix product is one sum over them
 ONE_LOOP = 1000  # the same inside a kernel, where adding a few terms at a time is faster beyond
 UNROLLED = 4  # terms of a sum that is written term by term
+MISSING = 4  # entries of a table of terms, over the terms, from which on it is cut
 SCATTERED = 2000  # entries of a sum by target from which on a scatter takes less time
 WRITTEN_OUT = (
     12  # rows of a matrix whose elimination is unrolled where batches are evaluated at once
@@ -317,13 +318,30 @@ def accumulate(
         return _scattered(values, targets, size)
     if np.array_equal(targets, np.arange(size)):
         return values
+    padded = jnp.concatenate([values, jnp.zeros_like(values, shape=(1, *values.shape[1:]))])
+    members, tables = _terms_by_target(targets, size)
+    sums = [total(padded[table], axis=1) for table in tables]
+    return taken(jnp.concatenate(sums), np.argsort(np.concatenate(members)))
+
+
+def _terms_by_target(
+    targets: Int[np.ndarray, " terms"], size: int
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Targets, and a table of the terms of each, one row a target; the missing term is the last.
+
+    Of one table most would be missing where a few targets have many terms: those that have
+    about as many are then a table of their own.
+    """
     order = np.argsort(targets, kind="stable")
     counts = np.bincount(targets, minlength=size)
     rank = np.arange(len(targets)) - np.repeat(np.cumsum(counts) - counts, counts)
     table = np.full((size, max(counts.max(initial=0), 1)), len(targets))
     table[targets[order], rank] = order
-    padded = jnp.concatenate([values, jnp.zeros_like(values, shape=(1, *values.shape[1:]))])
-    return total(padded[table], axis=1)
+    if table.size <= MISSING * len(targets):
+        return [np.arange(size)], [table]
+    widths = 2 ** np.ceil(np.log2(np.maximum(counts, 1))).astype(int)
+    members = [np.flatnonzero(widths == width) for width in np.unique(widths)]
+    return members, [table[rows, : counts[rows].max(initial=1)] for rows in members]
 
 
 def taken(v: Float[Array, "size *shape"], rows: Int[np.ndarray | Array, "*rows"]) -> Array:

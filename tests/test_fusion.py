@@ -260,13 +260,16 @@ def test_what_is_a_kernel_in_ready_scenes(make, names):
     assert [name for name in names if f"@{name}_kernel" in text] == names
 
 
-def test_accumulate_is_a_scatter():
+@pytest.mark.parametrize("own", [0, 30])
+def test_accumulate_is_a_scatter(own):
+    """Also where one target has many more terms than most."""
     rng = np.random.default_rng(0)
-    targets = rng.integers(0, 5, size=12)
-    values = rng.normal(size=(12, 2))
+    targets = np.concatenate([rng.integers(0, 5, size=12), np.full(own, 3)])
+    values = rng.normal(size=(12 + own, 2))
     expected = np.zeros((7, 2))
     np.add.at(expected, targets, values)
-    np.testing.assert_allclose(dense.accumulate(jnp.asarray(values), targets, 7), expected)
+    found = dense.accumulate(jnp.asarray(values), targets, 7)
+    np.testing.assert_allclose(found, expected, rtol=1e-13, atol=1e-13)
 
 
 @pytest.mark.parametrize(
