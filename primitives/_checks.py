@@ -83,18 +83,24 @@ def several(name: str, value: Any, what: str) -> tuple:
         raise ValueError(f"{name}: expected {what}, several in a list, got {kind}") from error
 
 
-def unit(name: str, value: Any, size: int, dtype: np.dtype) -> Array:
-    """Check a vector of norm one; it is refused rather than silently normalised."""
-    array = parameter(name, value, (size,), dtype)
-    known = concrete(value)
-    if known is not None:
-        norm = float(np.linalg.norm(np.asarray(known, float)))
-        if abs(norm - 1) > UNIT_TOLERANCE:
-            raise ValueError(
-                f"{name}: must have norm 1 (within {UNIT_TOLERANCE:g}), got {norm:.9g}; "
-                "normalise it"
-            )
+def unit(name: str, value: Any, shape: tuple[int, ...], dtype: np.dtype) -> Array:
+    """Check vectors of norm one on the last axis; they are refused rather than normalised."""
+    array = parameter(name, value, shape, dtype)
+    check_unit(name, value)
     return array
+
+
+def check_unit(name: str, value: Any) -> None:
+    """Refuse vectors that are known not to have norm one; says nothing of those with NaN."""
+    known = concrete(value)
+    if known is None:
+        return
+    norms = np.linalg.norm(np.asarray(known, float), axis=-1)
+    if np.any(np.abs(norms - 1) > UNIT_TOLERANCE):
+        shown = np.array2string(norms, precision=9)
+        raise ValueError(
+            f"{name}: must have norm 1 (within {UNIT_TOLERANCE:g}), got {shown}; normalise it"
+        )
 
 
 def _show(shape: tuple[int | None, ...]) -> str:

@@ -84,7 +84,7 @@ class Bundle(Shape):
                 )
             members.append(shape)
             places.append(parameter(f"pieces[{k}] position", position, (3,), shape.dtype))
-            turns.append(unit(f"pieces[{k}] orientation", orientation, 4, shape.dtype))
+            turns.append(unit(f"pieces[{k}] orientation", orientation, (4,), shape.dtype))
         assign(
             self,
             shapes=tuple(members),

@@ -51,7 +51,7 @@ class HalfSpace(ConvexShape):
         dtype = float_dtype(normal, offset)
         assign(
             self,
-            normal=unit("normal", normal, 3, dtype),
+            normal=unit("normal", normal, (3,), dtype),
             offset=parameter("offset", offset, (), dtype),
         )
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -19,7 +18,7 @@ from silico_py.primitives import (
     pytree,
     static,
 )
-from silico_py.primitives._checks import several
+from silico_py.primitives._checks import concrete, several
 from silico_py.validation import flag, not_negative, number, vector
 
 IDENTITY = (1.0, 0.0, 0.0, 0.0)
@@ -132,8 +131,8 @@ def _placed(entry: Shape | tuple[Shape, Any, Any]) -> tuple[Shape, Any, Any]:
 
 def _inertia(value: Any) -> Float[Array, "3 3"]:
     inertia = vector("inertia", value, 3, 3)
-    if not isinstance(inertia, jax.core.Tracer):
-        known = np.asarray(inertia)
+    known = concrete(inertia)
+    if known is not None:
         rounding = max(1e-9, 100 * float(np.finfo(known.dtype).eps)) * np.abs(known).max()
         if not np.allclose(known, known.T, rtol=0, atol=rounding):
             raise ValueError("inertia: must be symmetric")

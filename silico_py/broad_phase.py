@@ -165,10 +165,15 @@ def separation(a: Piece, b: Piece) -> Separation:
 
 
 def _free_motion(m: Motion) -> Float[Array, "6"]:
-    """About (v+, w+) without contacts: torques are left out."""
-    turn = rotation.rotate(rotation.conjugate(m.orientation), m.command[3:])
-    velocity = m.memory * m.velocity + m.timestep * m.force / m.mass + m.command[:3] / m.timestep
-    return jnp.concatenate([velocity, m.memory * m.angular_velocity + turn / m.timestep])
+    """About (v+, w+) without contacts: turns are those of a ball, and torques left out, for large
+    ones spin a body up by far less than the square of the step suggests."""
+    h, gyration = m.timestep, jnp.trace(m.inertia) / 3
+    mass = jnp.concatenate([jnp.broadcast_to(v, (3,)) for v in (m.mass, gyration)])
+    spin = rotation.rotate(m.orientation, m.angular_velocity)
+    momentum = m.memory * mass * jnp.concatenate([m.velocity, spin])
+    pushed = momentum + h * (jnp.pad(m.force, (0, 3)) + m.stiffness * m.command)
+    y = pushed / (mass + h**2 * m.stiffness)
+    return jnp.concatenate([y[:3], rotation.rotate(rotation.conjugate(m.orientation), y[3:])])
 
 
 def _moved(side: Side, y: Float[Array, "6"] | None) -> Piece:

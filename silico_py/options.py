@@ -15,6 +15,7 @@ from silico_py.broad_phase import Limits
 from silico_py.contact import Formulation
 from silico_py.contact_jacobian import SINGLE_LEVEL
 from silico_py.primitives import pytree_dataclass, static
+from silico_py.primitives._checks import concrete
 from silico_py.validation import flag, is_count
 
 METHODS = ("single-level", "bilevel")
@@ -110,11 +111,12 @@ class SolverOptions:
         for name in RELAXATIONS:
             value = getattr(self, name)
             unused = name == "collision_relaxation" and self.method != "bilevel"
-            if unused or value is None or _traced(value) or value >= smallest:
+            known = None if unused or value is None else concrete(value)
+            if known is None or known >= smallest:
                 continue
             advice = "" if jnp.dtype(dtype) == jnp.float64 else DOUBLE
             raise ValueError(
-                f"{name}: {value:g} is below {smallest:g}, the least that "
+                f"{name}: {known:g} is below {smallest:g}, the least that "
                 f"{jnp.dtype(dtype).name} carries; {advice}raise it"
             )
 
@@ -134,9 +136,10 @@ def _is_whole(value: object) -> bool:
 def _as_array(value: object) -> np.ndarray:
     """Also of what is no array of numbers."""
     try:
-        return np.asarray(value)
+        known = concrete(value)
     except ValueError:
-        return np.asarray(value, object)
+        known = None
+    return np.asarray(value, object) if known is None else known
 
 
 def or_default(options: SolverOptions | None) -> SolverOptions:
@@ -169,7 +172,8 @@ def check_relaxations(
             SolverOptions(relaxation=value).check_precision(dtype)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
-    return tuple(value if _traced(value) else float(value) for value in values)
+    traced = jax.core.Tracer
+    return tuple(value if isinstance(value, traced) else float(value) for value in values)
 
 
 def relaxations(options: SolverOptions, dtype: jnp.dtype) -> tuple[Array, Array]:
@@ -181,4 +185,5 @@ def relaxations(options: SolverOptions, dtype: jnp.dtype) -> tuple[Array, Array]
 
 
 def _traced(value: object) -> bool:
-    return isinstance(value, jax.core.Tracer)
+    """Whether only its shape is known."""
+    return isinstance(value, jax.core.Tracer) and concrete(value) is None

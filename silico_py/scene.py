@@ -23,8 +23,8 @@ from silico_py.primitives import (
     pytree_dataclass,
     static,
 )
-from silico_py.primitives._checks import several
-from silico_py.validation import check_unit, is_count, not_negative, number, quaternions, vector
+from silico_py.primitives._checks import check_unit, several
+from silico_py.validation import is_count, not_negative, number, quaternions, vector
 
 
 @pytree_dataclass
@@ -194,8 +194,7 @@ def check_state(scene: Scene, state: State, name: str = "state") -> None:
             f"{name}: is {state.position.dtype}, the scene {scene.timestep.dtype}; give both one "
             "precision"
         )
-    if not isinstance(state.orientation, jax.core.Tracer):
-        check_unit(f"{name}: orientation", np.asarray(state.orientation))
+    check_unit(f"{name}: orientation", state.orientation)
 
 
 def check_start(scene: Scene, state: State, name: str = "state") -> None:

@@ -9,21 +9,18 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from silico_py.primitives._checks import UNIT_TOLERANCE, float_dtype, parameter
+from silico_py.primitives._checks import concrete, float_dtype, parameter, unit
 
 
-def vector(name: str, value: Any, *shape: int) -> Array:
+def vector(name: str, value: Any, *shape: int, positive: bool = False) -> Array:
     """A finite float array of the given shape, in the precision of what was given."""
     value = np.asarray(value) if isinstance(value, np.generic) else value
-    return parameter(name, value, shape, float_dtype(value))
+    return parameter(name, value, shape, float_dtype(value), positive)
 
 
 def number(name: str, value: Any, positive: bool = False) -> Array:
     """A finite scalar."""
-    array = vector(name, value)
-    if positive and not isinstance(array, jax.core.Tracer) and not np.asarray(array) > 0:
-        raise ValueError(f"{name}: must be positive, got {array}")
-    return array
+    return vector(name, value, positive=positive)
 
 
 def count(name: str, value: Any, least: int = 1) -> int:
@@ -57,24 +54,12 @@ def listener(name: str, value: object) -> Callable[..., None]:
 
 def not_negative(name: str, array: Array) -> Array:
     """The array, refused where an entry is negative."""
-    if not isinstance(array, jax.core.Tracer) and np.any(np.asarray(array) < 0):
-        raise ValueError(f"{name}: must not be negative, got {array}")
+    known = concrete(array)
+    if known is not None and np.any(known < 0):
+        raise ValueError(f"{name}: must not be negative, got {known}")
     return array
 
 
 def quaternions(name: str, value: Any, *shape: int) -> Array:
     """Unit quaternions on the last axis, refused (not normalised) when they are not."""
-    array = vector(name, value, *shape, 4)
-    if not isinstance(array, jax.core.Tracer):
-        check_unit(name, np.asarray(array))
-    return array
-
-
-def check_unit(name: str, known: np.ndarray) -> None:
-    """Refuse quaternions that are not unit ones; says nothing where some are not finite."""
-    norms = np.linalg.norm(known, axis=-1)
-    if np.all(np.isfinite(norms)) and np.any(np.abs(norms - 1) > UNIT_TOLERANCE):
-        raise ValueError(
-            f"{name}: quaternions (w, x, y, z) must have norm 1 within "
-            f"{UNIT_TOLERANCE:g}, got {norms}; normalise them"
-        )
+    return unit(name, value, (*shape, 4), float_dtype(value))

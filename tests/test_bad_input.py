@@ -252,6 +252,27 @@ def test_bad_input_names_its_argument(case):
         call()
 
 
+WHILE_DIFFERENTIATED = {
+    "mass": lambda v: body(mass=v).mass,
+    "inertia": lambda v: body(inertia=v * jnp.eye(3)).mass,
+    "stiffness": lambda v: body(stiffness=[v] * 6).mass,
+    "friction": lambda v: scene(friction=v).timestep,
+    "timestep": lambda v: scene(timestep=v).timestep,
+    "orientation": lambda v: scene().state(orientation=[[v, 0, 0, 0]]).position[0, 0],
+    "relaxation": lambda v: sp.SolverOptions(relaxation=v).relaxation,
+    "gradient_relaxation": lambda v: sp.SolverOptions(gradient_relaxation=v).relaxation,
+}
+
+
+@pytest.mark.parametrize("name", WHILE_DIFFERENTIATED)
+@pytest.mark.parametrize("by", [jax.grad, jax.jacfwd, lambda f: jax.grad(jax.grad(f))])
+def test_values_are_seen_while_they_are_differentiated(name, by):
+    make = by(WHILE_DIFFERENTIATED[name])
+    make(1.0)
+    with pytest.raises(ValueError, match=name):
+        make(-2.0)
+
+
 def test_states_show_their_numbers():
     assert "velocity=" in repr(scene().state()) and "0.01" in repr(scene())
 

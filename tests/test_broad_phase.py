@@ -274,3 +274,22 @@ def test_two_that_rush_at_each_other_begin_with_part_of_the_step():
             assert float(following.position[1, 0] - following.position[0, 0]) == pytest.approx(
                 0.02, rel=0.01
             )
+
+
+@pytest.mark.parametrize("stiffness", [0.0, 1.0, 100.0, 1e6])
+@pytest.mark.parametrize("quasi_dynamic", [False, True])
+def test_free_motion_is_that_of_a_step_without_contacts(stiffness, quasi_dynamic):
+    """Springs of any stiffness included."""
+    springs = (stiffness,) * 3 + (stiffness / 1e4,) * 3
+    ball = sp.Body("ball", sp.Sphere(0.1), 1.0, stiffness=springs, quasi_dynamic=quasi_dynamic)
+    scene = sp.Scene([ball], timestep=0.01)
+    turn = [[np.cos(0.4), 0, np.sin(0.4), 0]]
+    state = scene.state(orientation=turn, velocity=[[5.0, 0, 1]], angular_velocity=[[0, 0.2, 0.1]])
+    push = [3.0, 0, 0, 0, 0, 0]
+    control = [[0.05, 1.0, 0, 0.01, 0, 0]] if stiffness else [push]
+    following, info = sp.step(scene, state, control, options(None))
+    assert info.converged
+    motions = motions_of(scene, state, jnp.asarray(control))
+    found = broad_phase._free_motion(jax.tree.map(lambda v: v[0], motions))
+    np.testing.assert_allclose(found[:3], following.velocity[0], rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(found[3:], following.angular_velocity[0], atol=1e-4)
