@@ -90,7 +90,7 @@ def collided(name: str, members: int) -> dict[str, dict[str, Any]]:
             "linear momentum": linear,
             "angular momentum": angular,
             "energy": float((after[2] / before[2][:, None]).max()),
-            "failed": int(found.unsolved.sum()),
+            "failed": int(found.failed.sum()),
         }
     return out
 

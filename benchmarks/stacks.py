@@ -1,4 +1,7 @@
-"""Towers placed at rest: do they stand, and how much momentum is left."""
+"""Towers placed at rest: do they stand, and how much momentum is left.
+
+A step fails that takes more than 30 iterations.
+"""
 
 from __future__ import annotations
 
@@ -55,4 +58,5 @@ def _second(scene: sp.Scene, state: sp.State, timestep: Any, rho: Any, steps: in
     trajectory = sp.rollout(dataclasses.replace(scene, timestep=timestep), state, steps, options)
     momentum = jnp.mean(jnp.linalg.norm(trajectory.state.velocity, axis=-1))
     moved = jnp.max(jnp.abs(trajectory.state.position[-1] - state.position))
-    return jnp.sum(~trajectory.info.converged), momentum, moved
+    info = trajectory.info
+    return jnp.sum(~info.converged | (info.iterations > harness.LIMIT)), momentum, moved

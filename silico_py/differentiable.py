@@ -183,6 +183,7 @@ def _search(
     following, info = end(at(relaxation, None), solution, options, kept)
     info = info._replace(
         converged=info.converged & smoother.converged,
+        iterations=info.iterations + smoother.iterations,
         status=jnp.where(info.converged, smoother.status, info.status),
     )
     return Found(following, info, solution, smoother.variables)

@@ -56,9 +56,9 @@ class Info(NamedTuple):
         converged: whether both tolerances were met, all contacts were located, and none was left
             out that may push; False makes the state a best effort.
         status: a `Status`.
-        iterations: Newton steps.
-        residual: largest scaled residual row.
-        complementarity: largest error of s o z = rho e.
+        iterations: Newton steps, those of the solution that is differentiated included.
+        residual: largest scaled residual row of the step itself.
+        complementarity: largest error of s o z = rho e, of the step itself.
         contacts: forces and geometry.
         guess: the last solutions, for the next step to be tried from; None where `step` was given
             none.

@@ -35,9 +35,10 @@ class SolverOptions:
             carries 1e-5, float64 carries 1e-12.
         gradient_relaxation: rho of the solution at which the step is differentiated; larger is
             smoother. None takes `relaxation`. A step converges if both solutions are found.
-        max_iterations: Newton steps allowed a step, further attempts included. About 10 are
-            usual and the papers allow 30; most of the few steps that take more take 60, the rarest
-            hundreds. Set fewer where an answer in time matters more than a solved step.
+        max_iterations: Newton steps allowed a step, further attempts included; the solution at
+            `gradient_relaxation` is allowed as many. About 10 are usual and the papers allow 30;
+            most of the few steps that take more take 60, the rarest hundreds. Set fewer where an
+            answer in time matters more than a solved step.
         polish: Newton steps, at most, that take a converged step from rho / 10 to rounding;
             they are not counted in `info.iterations`. 0 is fastest; bodies at rest then do not
             feel a change of force of less than a thousandth of the relaxation, in weights.

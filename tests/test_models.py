@@ -701,6 +701,7 @@ def test_what_a_body_loses_is_named(tmp_path):
         sp.save_model(scene, state, tmp_path / "scene.xml")
     text = (tmp_path / "scene.xml").read_text()
     messages = [str(warning.message) for warning in told]
+    assert {warning.filename for warning in told} == {__file__}
     assert len(messages) == 2 * len(scene.bodies)
     assert any(message.startswith("body 'left': a spring") for message in messages)
     assert all(message in text for message in messages)

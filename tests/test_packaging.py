@@ -72,6 +72,14 @@ def test_wheel_holds_every_module_once(wheel):
     assert sorted(name for name in names if name.endswith(".py")) == sorted(expected)
 
 
+def test_wheel_holds_the_parts_of_the_interactive_page(wheel):
+    copy, names, _ = wheel
+    web = copy / "silico_py" / "viewing" / "web"
+    expected = {str(path.relative_to(copy)) for path in web.rglob("*") if path.is_file()}
+    assert expected
+    assert expected <= set(names)
+
+
 def test_wheel_puts_nothing_else_at_the_top(wheel):
     _, names, _ = wheel
     top = {name.split("/")[0] for name in names}

@@ -8,14 +8,7 @@ import numpy as np
 import pytest
 from folding import folded, root_of, start_at
 
-from silico_py.solver import (
-    CellVariables,
-    Options,
-    Variables,
-    kkt,
-    solve,
-    stages,
-)
+from silico_py.solver import CellVariables, Options, Variables, kkt, search, solve, stages
 from silico_py.solver import path as paths
 from silico_py.solver.iterate import moved
 from silico_py.solver.problem import conditions
@@ -24,7 +17,10 @@ RHO = 1e-8
 
 
 def found(problem, start, monkeypatch):
+    """By the path from the start alone."""
     monkeypatch.setattr(stages, "COLD", stages.FOLLOW)  # before all else
+    longests = [50 if stage == stages.FOLLOW else 0 for stage in range(stages.FOLLOW_ON + 1)]
+    monkeypatch.setattr(search, "_longests", lambda problem: longests)
     options = Options(jnp.asarray(RHO), jnp.asarray(RHO / 10), 100, 3)
     return solve(replace(problem, homotopies=()), start_at(start), options)
 

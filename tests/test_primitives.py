@@ -497,13 +497,13 @@ def test_polytope_structure_is_kept_by_replace_inside_jit():
 
 
 CUBE = np.stack(np.meshgrid(*3 * [[-0.5, 0.5]]), axis=-1).reshape(-1, 3)
-CLOUD = np.random.default_rng(0).uniform(-0.05, 0.05, (12, 3))
+SMALL_CLOUD = np.random.default_rng(0).uniform(-0.05, 0.05, (12, 3))
 
 
 @pytest.mark.parametrize("kind", ["polytope", "padded", "sum"])
 def test_mass_properties_far_from_the_origin_of_the_frame(kind):
     def at(offset):
-        core = Polytope.from_vertices(CLOUD + offset)
+        core = Polytope.from_vertices(SMALL_CLOUD + offset)
         padded, added = PaddedPolytope(core=core, radius=0.02), MinkowskiSum(core, Sphere(0.02))
         return mass_of({"polytope": core, "padded": padded, "sum": added}[kind])
 
@@ -537,7 +537,7 @@ def test_the_gauge_of_a_padded_hull_is_one_on_its_surface():
 
 
 def test_bodies_of_shapes_in_single_precision():
-    points = CLOUD.astype(np.float32)
+    points = SMALL_CLOUD.astype(np.float32)
     turn = np.array([0.8, 0.6, 0, 0], np.float32)
     for shapes in (
         [Polytope.from_vertices(points)],

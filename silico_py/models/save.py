@@ -122,7 +122,7 @@ class _Writer:
         element.set("quat", _numbers(orientation))
         for lost in _left_out(body):
             message = LEFT_OUT.format(body.name, lost)
-            warnings.warn(message, ModelWarning, stacklevel=4)
+            warnings.warn(message, ModelWarning, stacklevel=3)
             element.append(ElementTree.Comment(f" {message} "))
         SubElement(element, "freejoint")
         element.append(_inertial(body))
