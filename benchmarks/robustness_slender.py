@@ -27,6 +27,8 @@ KINDS = {
     "needle": lambda: sp.Ellipsoid((0.5, 0.03, 0.03)),
     "spike": lambda: sp.Cone(0.05, 0.6),
     "rod": lambda: sp.Capsule(0.02, 0.5),
+    "sheet": lambda: sp.Box((0.25, 0.25, 0.005)),
+    "wire": lambda: sp.Capsule(0.005, 0.5),
 }
 
 

@@ -10,7 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from silico_py.solver.dense import dot, in_kernel, outlined
+from silico_py.solver.dense import dot
+from silico_py.solver.fusion import in_kernel
+from silico_py.solver.outlining import outlined
 
 Quaternion = Float[Array, "*batch 4"]
 Vector3 = Float[Array, "*batch 3"]

@@ -92,6 +92,7 @@ class Bundle(Shape):
             orientations=jnp.stack(turns),
         )
 
+    @property
     def pieces(self) -> list[tuple[ConvexShape, Vector3, Quaternion]]:
         """The convex pieces with their position and orientation in this frame, nesting undone."""
         flat: list[tuple[ConvexShape, Vector3, Quaternion]] = []
@@ -102,7 +103,7 @@ class Bundle(Shape):
                 continue
             assert isinstance(shape, Bundle)
             rotation = rotation_matrix(orientation)
-            for inner, inner_position, inner_orientation in shape.pieces():
+            for inner, inner_position, inner_orientation in shape.pieces:
                 flat.append(
                     (
                         inner,
@@ -116,14 +117,14 @@ class Bundle(Shape):
         """Whether any piece contains x."""
         inside = [
             shape.contains(rotation_matrix(orientation).T @ (x - position))
-            for shape, position, orientation in self.pieces()
+            for shape, position, orientation in self.pieces
         ]
         return jnp.any(jnp.stack(inside))
 
     def support(self, direction: Vector3) -> Vector3:
         """Furthest point of all pieces along `direction`."""
         points = []
-        for shape, position, orientation in self.pieces():
+        for shape, position, orientation in self.pieces:
             rotation = rotation_matrix(orientation)
             points.append(position + rotation @ shape.support(rotation.T @ direction))
         furthest = jnp.stack(points)
@@ -137,7 +138,7 @@ class Bundle(Shape):
         pieces are.
         """
         volumes, centers, inertias = [], [], []
-        for shape, position, orientation in self.pieces():
+        for shape, position, orientation in self.pieces:
             rotation = rotation_matrix(orientation)
             piece = shape.mass_properties()
             volumes.append(piece.volume)
@@ -156,7 +157,7 @@ class Bundle(Shape):
         """The closed meshes of the pieces, side by side (not cut where they overlap)."""
         options = {} if resolution is None else {"resolution": resolution}
         vertices, faces, count = [], [], 0
-        for shape, position, orientation in self.pieces():
+        for shape, position, orientation in self.pieces:
             points, triangles = shape.surface_mesh(**options)
             rotation = np.asarray(rotation_matrix(orientation), float)
             vertices.append(points @ rotation.T + np.asarray(position, float))
@@ -167,9 +168,7 @@ class Bundle(Shape):
     @property
     def bounding_radius(self) -> Scalar:
         """Radius of a ball about the origin that holds every piece (not the smallest) [m]."""
-        radii = [
-            safe_norm(position) + shape.bounding_radius for shape, position, _ in self.pieces()
-        ]
+        radii = [safe_norm(position) + shape.bounding_radius for shape, position, _ in self.pieces]
         return jnp.max(jnp.stack(radii))
 
     @property

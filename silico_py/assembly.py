@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -160,9 +160,9 @@ def contact_batches(
     scene: Scene, motions: Motion, relaxation: Float[Array, ""], limits: Limits = (None, None)
 ) -> list[ContactBatch]:
     """Group the scene's pairs so that each kind compiles once."""
-    kinds, speed = kinds_of(scene)
-    batches = []
-    for indices, pairs in kinds:
+    pieces, where = _pieces(scene)
+    speed, batches = _unit_speed(pieces.values()), []
+    for indices, pairs in _kinds(scene, pieces, where):
         nodes, most = pairs.nodes, pairs.most(limits)
         candidates = None
         if most is not None:
@@ -175,20 +175,24 @@ def contact_batches(
     return _in_flight(batches, motions.mass)
 
 
-def kinds_of(scene: Scene) -> tuple[list[tuple[np.ndarray, Pairs]], Float[Array, ""]]:
-    """Of each kind of pair their positions in `scene.pairs`, and the pairs; the unit of speed."""
-    pieces, where = _pieces(scene)
+def kinds_of(scene: Scene) -> list[Pairs]:
+    """The pairs of the scene, those of one kind together."""
+    return [pairs for _, pairs in _kinds(scene, *_pieces(scene))]
+
+
+def _kinds(
+    scene: Scene, pieces: dict[Hashable, PieceBatch], where: dict
+) -> Iterator[tuple[np.ndarray, Pairs]]:
+    """Of each kind of pair their positions in `scene.pairs`, and the pairs."""
     kinds: dict[Hashable, list[tuple[int, int, int]]] = {}
     for index, pair in enumerate(scene.pairs):
         kind_a, row_a = where[pair.body_a, pair.piece_a]
         kind_b, row_b = where[WORLD if pair.body_b is None else pair.body_b, pair.piece_b]
         kinds.setdefault((kind_a, kind_b), []).append((index, row_a, row_b))
-    found = []
     for (kind_a, kind_b), members in kinds.items():
         indices, rows_a, rows_b = map(np.array, zip(*members, strict=True))
         coefficients = _friction_of(scene, indices)
-        found.append((indices, Pairs(pieces[kind_a], pieces[kind_b], rows_a, rows_b, coefficients)))
-    return found, _unit_speed(pieces.values())
+        yield indices, Pairs(pieces[kind_a], pieces[kind_b], rows_a, rows_b, coefficients)
 
 
 def _in_flight(batches: list[ContactBatch], mass: Float[Array, " n"]) -> list[ContactBatch]:

@@ -96,7 +96,7 @@ class Body:
     @property
     def pieces(self) -> list[tuple[ConvexShape, Array, Array]]:
         """Convex pieces with position and orientation in the body frame."""
-        return self.shapes.pieces()
+        return self.shapes.pieces
 
     def __repr__(self) -> str:
         return f"Body({self.name!r}, [{', '.join(_kinds(self.shapes))}], mass={self.mass})"

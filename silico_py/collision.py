@@ -42,7 +42,8 @@ from silico_py.solver import (
     kkt,
     solve,
 )
-from silico_py.solver.dense import outlined, safe_unit
+from silico_py.solver.dense import safe_unit
+from silico_py.solver.outlining import outlined
 from silico_py.validation import count, number, quaternions, vector
 
 ROUNDINGS = 20  # of the alpha of the start, least relaxation: that of shapes far apart is large

@@ -93,10 +93,12 @@ def changed(place: Place, moving: Moving, change: Numbers) -> State:
     """How the next state changes with what is moving."""
     forward, backward = (partial(f, moving) for f in (_implicitly_pushed, _implicitly_pulled))
     push, pull = (
-        (forward, _adjoint) if moving.by_scene else (partial(_multiplied, moving), _pullback)
+        (forward, partial(_adjoint, moving))
+        if moving.by_scene
+        else (partial(_multiplied, moving), _pullback)
     )
     pushed = differentiated_as(forward, push)
-    pulled = differentiated_as(backward, _of_one(moving, push, partial(pull, moving)))
+    pulled = differentiated_as(backward, _of_one(moving, push, pull))
     return linear(pushed, pulled, place, change, place.following)
 
 
@@ -178,7 +180,7 @@ def _matrices(place: Place) -> tuple[Array, Array]:
     return matrices(_where(place))
 
 
-def _pullback(moving: Moving, place: Place, weights: State) -> Numbers:
+def _pullback(place: Place, weights: State) -> Numbers:
     """`_implicitly_pulled` by state and control, by `sensitivity`."""
 
     def pulled(place: Place, weights: State) -> Numbers:

@@ -278,7 +278,7 @@ def _fixtures(entry: Shape | Fixture | tuple[Shape, Any, Any]) -> list[Fixture]:
     if isinstance(shape, ConvexShape) and not shape.scaled:
         pose = vector("position", position, 3), quaternions("orientation", orientation)
         return [Fixture(shape, *(v.astype(shape.dtype) for v in pose))]  # as a `Bundle` does
-    return [Fixture(*piece) for piece in Bundle([(shape, position, orientation)]).pieces()]
+    return [Fixture(*piece) for piece in Bundle([(shape, position, orientation)]).pieces]
 
 
 def _body_pairs(scene: Scene) -> Iterable[ContactPair]:

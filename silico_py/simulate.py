@@ -174,16 +174,13 @@ def no_guess(scene: Scene, state: State, options: SolverOptions | None = None) -
     """
     options = or_default(options)
     check_state(scene, state)
-    dtypes = {jnp.result_type(v) for v in jax.tree.leaves((scene, state))}
-    dtype = jnp.result_type(*(v for v in dtypes if jnp.issubdtype(v, jnp.floating)))
-    return _no_guess(scene, options, dtype)
+    return _no_guess(scene, options, state.position.dtype)
 
 
 @partial(jitted, static_argnames="dtype")
 def _no_guess(scene: Scene, options: SolverOptions, dtype: jnp.dtype) -> Remembered:
-    kinds, _ = kinds_of(scene)
     how = options.formulation, options.contact_limits
-    empty = nothing(len(scene.bodies), [pairs for _, pairs in kinds], *how, dtype)
+    empty = nothing(len(scene.bodies), kinds_of(scene), *how, dtype)
     copies = () if options.gradient_relaxation is None else (2,)
     return jax.tree.map(lambda v: jnp.zeros((*copies, *v.shape), v.dtype), empty)
 

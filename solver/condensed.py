@@ -16,8 +16,9 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from silico_py.solver import dense, levels
-from silico_py.solver.dense import accumulate, matmul, outlined, taken
+from silico_py.solver.dense import accumulate, matmul, taken
 from silico_py.solver.levels import Blocks, Links
+from silico_py.solver.outlining import outlined
 
 FEWEST_ROWS = 60  # of a matrix that is cut into levels
 OVERHEAD = 6.0  # of many small factorisations: their time over that of their operations

@@ -6,28 +6,25 @@ it splits a program that could run as one kernel (see `fusion`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from functools import lru_cache, partial, reduce
+from functools import partial, reduce
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.custom_batching import custom_vmap
-from jax.experimental.xla_metadata import set_xla_metadata
 from jaxtyping import Array, Float, Int
 
 from silico_py.solver.fusion import (
     abreast,
-    compact,
     fused,
     in_kernel,
-    in_parts,
     is_available,
     materialized,
 )
-from silico_py.solver.rows import MANY, are_many, each
+from silico_py.solver.outlining import outlined
+from silico_py.solver.rows import MANY, are_many
 
 LARGEST_SYSTEM = 20  # rows of a system that is factorised here; larger programs compile slowly
 LARGEST_SUBSTITUTION = 128  # rows of a factor that is substituted here
@@ -41,41 +38,6 @@ WRITTEN_OUT = (
 )
 FEW_COLUMNS = 2  # of a product that is taken column by column
 NARROW = 4  # terms or columns of a product that costs less than a call to a library
-
-
-def outlined(
-    function: Callable, *static: Hashable, axes: Any = None, whole: bool = False
-) -> Callable:
-    """`function` with `static` as its first arguments, mapped over `axes` of the others if given.
-
-    It is traced once for all calls with arguments of the same shapes and dtypes. Inside a kernel it
-    stays a function of its own, for one long function takes long to compile; outside of one it is
-    `compact` if it is to be `whole`.
-    """
-
-    def call(*args: Any) -> Any:
-        one = whole and in_parts()
-        run = _traced_once(function, static, axes, in_kernel(), one, are_many())
-        with set_xla_metadata(inlineable="false" if in_kernel() else None):
-            return run(*args)
-
-    return call
-
-
-@lru_cache(maxsize=512)
-def _traced_once(
-    function: Callable, static: tuple, axes: Any, for_kernel: bool, one: bool, many: bool
-) -> Callable:
-    """A `jax.jit` for each way of tracing: `for_kernel`, as `one` kernel of its own, for `many`
-    rows."""
-    mapped = partial(function, *static)
-    mapped = mapped if axes is None else each(mapped, axes)
-
-    def inner(*args: Any) -> Any:
-        with set_xla_metadata(inlineable=None):
-            return mapped(*args)
-
-    return jax.jit(inner if for_kernel else compact(mapped) if one else mapped)
 
 
 def matmul(a: Float[Array, "*batch m k"], b: Float[Array, "*batch k n"]) -> Array:

@@ -22,7 +22,8 @@ from jaxtyping import Array, Bool, Float
 
 from silico_py.solver import condensed, krylov
 from silico_py.solver.cones import ProductCone, Scaling
-from silico_py.solver.dense import matmul, outlined, transposed
+from silico_py.solver.dense import matmul, transposed
+from silico_py.solver.outlining import outlined
 from silico_py.solver.problem import CellGroup, CellJacobian, Problem, in_one
 from silico_py.solver.rows import each
 from silico_py.solver.vectors import CellVariables, Conditions, Variables

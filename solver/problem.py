@@ -28,9 +28,10 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from silico_py.solver.cones import ProductCone
-from silico_py.solver.dense import accumulate, dot, outlined, taken
+from silico_py.solver.dense import accumulate, dot, taken
 from silico_py.solver.fusion import compact
 from silico_py.solver.levels import Links
+from silico_py.solver.outlining import outlined
 from silico_py.solver.rows import each
 from silico_py.solver.vectors import CellConditions, CellVariables, Conditions, Variables
 

@@ -19,6 +19,10 @@ ROOMS = {
 }
 
 
+# What of the solver the primitives may use.
+FOR_PRIMITIVES = ("cones", "dense", "compilation", "fusion", "outlining")
+
+
 def source_files(root, room):
     """The room's Python files, without the rooms that are linked into it."""
     folder = root / room
@@ -122,7 +126,7 @@ def test_imports_are_absolute_and_named_silico_py(room):
             "primitives",
             [
                 "silico_py.primitives",
-                *(f"silico_py.solver.{name}" for name in ("compilation", "cones", "dense")),
+                *(f"silico_py.solver.{name}" for name in FOR_PRIMITIVES),
             ],
         ),
     ],

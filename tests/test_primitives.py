@@ -785,7 +785,7 @@ def test_scaling(name, factor):
 
 def test_bundle_flattens_nested_pieces():
     nested = SHAPES["bundle_nested"]
-    pieces = nested.pieces()
+    pieces = nested.pieces
     assert [type(shape) for shape, _, _ in pieces] == [Cylinder, Box, Sphere]
     for _, _, orientation in pieces:
         np.testing.assert_allclose(np.linalg.norm(orientation), 1, rtol=1e-12)

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from scipy.optimize import least_squares
 
 from silico_py import rotation
+from silico_py.compilation import jitted
 from silico_py.options import SolverOptions, check_relaxations
 from silico_py.scene import Scene, State, check_start
 from silico_py.simulate import rollout
@@ -138,7 +139,7 @@ def _fits(
     """Of logarithms of the parameters over the guess and a relaxation, by one program for all."""
     names, given = list(guess), (np.array([*guess.values()], float), start, observed, controls)
 
-    @jax.jit
+    @jitted
     @partial(jax.jacfwd, has_aux=True)
     def run(
         logarithms: Array,

@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike
 from scipy.optimize import OptimizeResult, least_squares
 
 from silico_py import rotation
+from silico_py.compilation import jitted
 from silico_py.options import SolverOptions, check_relaxations
 from silico_py.scene import Scene, State, check_start
 from silico_py.simulate import Trajectory, rollout
@@ -176,7 +177,7 @@ def _improved(
     return found.x.reshape(plan.shape), found.nfev
 
 
-@partial(jax.jit, static_argnames="actuation")
+@partial(jitted, static_argnames="actuation")
 def _end(
     scene: Scene, state: State, plan: Array, goal: Goal, relaxation: Array, actuation: Actuation
 ) -> End:

@@ -16,6 +16,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from silico_py.compilation import jitted
 from silico_py.linearization import linearize
 from silico_py.options import SolverOptions
 from silico_py.planning import planar, reach, regrasp
@@ -46,7 +47,7 @@ class Candidates(NamedTuple):
     moves: np.ndarray
 
 
-@jax.jit
+@jitted
 def _evaluate(
     scene: Scene, states: State, controls: Array, relaxation: Array, smoothing: Array
 ) -> tuple[State, Bool[Array, " count"], Float[Array, "count rows columns"]]:
@@ -60,17 +61,13 @@ def _evaluate(
     return jax.vmap(one)(states, controls)
 
 
-@jax.jit
-def _nothing_known(scene: Scene, state: State, options: SolverOptions) -> Remembered:
-    return no_guess(scene, state, options)
-
-
 def replay(
     scene: Scene, state: State, controls: Float[np.ndarray, "steps n 6"], options: PlannerOptions
 ) -> tuple[State, bool]:
     """States of a roll-out, the start first, and whether every step converged."""
     exact = SolverOptions(relaxation=options.relaxation)
-    guess, states, converged = _nothing_known(scene, state, exact), [state], True
+    guess: Remembered | None = no_guess(scene, state, exact)
+    states, converged = [state], True
     for control in controls:
         state, info = step(scene, state, control, exact, guess)
         guess = info.guess

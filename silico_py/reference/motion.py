@@ -53,13 +53,13 @@ class Load(NamedTuple):
     Attributes:
         impulse: world [N s].
         point: where, world [m]; None for the centre of mass.
-        moment: free angular impulse, world [N m s].
+        moment: free angular impulse, world [N m s]; None for none.
         error: of the impulse as it is known here [N s].
     """
 
     impulse: np.ndarray
     point: np.ndarray | None = None
-    moment: np.ndarray = np.zeros(3)
+    moment: np.ndarray | None = None
     error: float = 0.0
 
 
@@ -134,8 +134,9 @@ class Balance(NamedTuple):
         h, w, after = self.timestep, self.before.spin, self.after.spin
         change = _cayley_derivative(h * after).T @ self.inertia @ after
         change = change - _cayley_derivative(-h * w).T @ self.inertia @ w
-        moments = [load.moment + np.cross(self.arm(load), load.impulse) for load in self.loads]
-        return self.before.turn.apply(change) - sum(moments)
+        moments = [np.cross(self.arm(load), load.impulse) for load in self.loads]
+        free = [load.moment for load in self.loads if load.moment is not None]
+        return self.before.turn.apply(change) - sum(moments + free)
 
 
 def _cayley_derivative(t: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Shapes of ten and a hundred metres fall and tumble on a floor: how many runs fail.
+"""Shapes of 3 mm, 10 m and 100 m fall and tumble on a floor: how many runs fail.
 
 Heights and speeds are those of a body of one metre, in units of the size and of the speed of a
 fall over it. Counted as in the robustness on a floor.
@@ -13,7 +13,7 @@ from rich.console import Console
 import silico_py as sp
 from benchmarks import harness
 
-SIZES = (10.0, 100.0)  # [m]
+SIZES = (0.003, 10.0, 100.0)  # [m]
 SECONDS = 10.0
 FREQUENCIES = (10, 30, 100)
 RELAXATIONS = (1e-3, 1e-6, 1e-8)
@@ -36,5 +36,5 @@ def run(quick: bool, console: Console) -> bool:
         for size in SIZES
     }
     return harness.failures(
-        "robustness_large", drops, FREQUENCIES, RELAXATIONS, SECONDS, quick, console
+        "robustness_scales", drops, FREQUENCIES, RELAXATIONS, SECONDS, quick, console
     )
