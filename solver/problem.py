@@ -12,12 +12,16 @@ The relaxed conditions are
 with a share of rho in cones that ask for it (see `CellGroup.shares`).
 
 A convex QP or SOCP is one node (variables and equality multipliers) and one cell (the
-conic rows); a linear complementarity problem is one node and one cell with `y = z`.
+conic rows); a linear complementarity problem is one node and one cell with `y = z`. Equalities must
+not depend on each other. Residuals are as the functions give them, but for those of nodes (see
+`Problem.node_scale`): programs whose columns or rows differ by many orders need scaling first. One
+without a solution is not told from one that is hard: the search then stalls, or takes all of its
+iterations.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, wraps
 from typing import Any, NamedTuple, TypeVar
@@ -27,6 +31,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from silico_py.solver.closures import holds_tracers
 from silico_py.solver.cones import ProductCone
 from silico_py.solver.dense import accumulate, dot, taken
 from silico_py.solver.fusion import compact
@@ -94,8 +99,8 @@ class CellGroup:
             one point of the nodes: they are then given `(data, memo)` as their data. The memo
             itself is not differentiated.
         memo: of the point at hand, if it is known.
-        fusible: whether these functions are short and depend on their arguments alone, so that
-            they may be put into a kernel with the rest of the search.
+        fusible: whether these functions are short, so that they may be put into a kernel with the
+            rest of the search.
         graph: where `nodes` are not known in advance, every row that may be among them.
         shares: of rho, at which the products of each row end, at most 1 and the same within a cone;
             1 without them. On the way products of all rows are alike. They have no derivative.
@@ -185,7 +190,8 @@ class Problem:
     """Nodes, cells and the weights that make residual rows comparable.
 
     Attributes:
-        node_residual: `(ny,), data -> (ny,)` for one node.
+        node_residual: `(ny,), data -> (ny,)` for one node. Like all functions here it is given
+            every traced array as data: one that closes over some is refused by `solve`.
         node_data: parameters of `node_residual`, batched over the nodes.
         groups: the cells.
         node_scale: `(nodes, ny)`; node rows are divided by it where residuals are measured.
@@ -235,6 +241,15 @@ class Problem:
         return any(group.prepare is not None for group in self.groups)
 
     @property
+    def _functions(self) -> Iterator[tuple[str, Any]]:
+        """By the names of the fields."""
+        yield "node_residual", self.node_residual
+        yield "homotopies", self.homotopies
+        for group in self.groups:
+            for name in ("function", "jacobian", "ease", "prepare"):
+                yield name, getattr(group, name)
+
+    @property
     def data(self) -> ProblemData:
         """The parameters of all rows, as one pytree."""
         return ProblemData(
@@ -248,7 +263,18 @@ class Problem:
 
     def without_data(self) -> Problem:
         """Its form, to which `with_data` adds numbers: a function that outlives a trace must not
-        hold tracers."""
+        hold tracers.
+
+        Raises:
+            ValueError: for functions that do, and for a cone without rows.
+        """
+        for name, function in self._functions:
+            if holds_tracers(function):
+                raise ValueError(
+                    f"{name}: closes over an array that is traced; hand it over as its data"
+                )
+        if not all(group.cone.dim for group in self.groups):
+            raise ValueError("cone: a group of cells needs one with rows")
         form = self.with_data(jax.tree.map(lambda _: None, self.data))
         groups = (g if g.graph is None else replace(g, nodes=None) for g in form.groups)
         return replace(form, groups=tuple(groups))

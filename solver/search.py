@@ -111,6 +111,10 @@ def solve(
         start: an interior point, also for all members of the problem's families.
         options: where to stop.
         guess: is tried first, unless the problem is monotone.
+
+    Raises:
+        ValueError: for a cone without rows, and for functions of the problem that close over
+            arrays that are traced.
     """
     at_once = None if problem.monotone else in_lanes(_rounds(problem.without_data()))
     base = None if guess is None else _looked_at(problem, start, options, guess)

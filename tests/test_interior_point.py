@@ -38,16 +38,18 @@ def conic_program(q, c, a, b, g, h, cone):
     """
     n, m = len(c), len(b)
 
-    def node(y, _):
-        x, nu = y[:n], y[n:]
+    def node(y, data):
+        (q, c, a, b), (x, nu) = data, (y[:n], y[n:])
         return jnp.concatenate([q @ x + c + a.T @ nu, a @ x - b])
 
-    def cell(y, x, z, _):
+    def cell(y, x, z, data):
+        g, h = data
         force = jnp.concatenate([g.T @ z, jnp.zeros(m)])
         return CellResidual(force[None], jnp.zeros(0), h - g @ y[0, :n])
 
-    group = CellGroup(cone, np.zeros((1, 1), int), cell, jnp.zeros(1), split=cone.dim)
-    problem = Problem(node, jnp.zeros(1), (group,), jnp.ones((1, n + m)))
+    of_node, of_cell = jax.tree.map(lambda v: v[None], ((q, c, a, b), (g, h)))
+    group = CellGroup(cone, np.zeros((1, 1), int), cell, of_cell, split=cone.dim)
+    problem = Problem(node, of_node, (group,), jnp.ones((1, n + m)))
     e = cone.identity(float)[None]
     start = Variables.of(jnp.zeros((1, n + m)), (CellVariables(jnp.zeros((1, 0)), e, e),))
     return problem, start
@@ -161,6 +163,58 @@ def test_chain_of_nodes_and_local_unknowns_agrees_with_cvxpy():
     reach = np.sqrt(2 * 12 * RHO / 0.5)
     assert np.linalg.norm(np.asarray(solution.variables.y[:, 0]) - y.value) < reach
     assert np.linalg.norm(local - x.value) < reach
+
+
+@pytest.mark.parametrize("rows", [1, 4, 7])
+def test_programs_are_batched_and_differentiated(rows):
+    """By the right-hand sides of the inequalities, against one by one and differences."""
+    cone = ProductCone.orthant(rows)
+    *data, h = map(jnp.asarray, random_program(1, cone, quadratic=True))
+
+    def solution(h):
+        at = options()._replace(polish=3)
+        problem, start = conic_program(*data, h, cone)
+        found = solve(problem, start, at)
+        return implicit(problem, found.variables, at.relaxation).y[0], found.converged
+
+    alone = jax.jit(solution)
+    near = h + 1e-5 * jnp.concatenate([jnp.eye(rows), -jnp.eye(rows)])
+    together, converged = jax.jit(jax.vmap(solution))(near)
+    assert converged.all()
+    np.testing.assert_allclose(together[0], alone(near[0])[0], atol=1e-12)
+    slope = jax.jit(jax.jacfwd(lambda h: solution(h)[0]))(h)
+    differences = (together[:rows] - together[rows:]) / 2e-5
+    np.testing.assert_allclose(slope.T, differences, atol=1e-6)
+
+
+def test_functions_that_hold_tracers_are_refused():
+    """They would end the process, or fail an assertion of jax."""
+    data = random_program(1, ProductCone.orthant(4), quadratic=True)
+    problem, start = conic_program(*map(jnp.asarray, data), ProductCone.orthant(4))
+
+    def solution(scale):
+        (group,) = problem.groups
+
+        def cell(y, x, z, data):
+            rows = group.function(y, x, z, data)
+            return rows._replace(slack=scale * rows.slack)
+
+        held = dataclasses.replace(problem, groups=(dataclasses.replace(group, function=cell),))
+        return solve(held, start, options()).variables.y
+
+    np.testing.assert_array_equal(solution(1.0), jax.jit(lambda: solution(1.0))())
+    for over in (jax.jit, jax.vmap, jax.jacfwd):
+        with pytest.raises(ValueError, match="function: closes over an array that is traced"):
+            over(solution)(jnp.ones(2 if over is jax.vmap else ()))
+
+
+def test_a_cone_without_rows_is_refused():
+    data = random_program(1, ProductCone.orthant(4), quadratic=True)
+    problem, start = conic_program(*map(jnp.asarray, data), ProductCone.orthant(4))
+    (group,) = problem.groups
+    empty = dataclasses.replace(problem, groups=(dataclasses.replace(group, cone=ProductCone()),))
+    with pytest.raises(ValueError, match="cone: a group of cells needs one with rows"):
+        solve(empty, start, options())
 
 
 KNOWN = jnp.array([1.0, 0.0, 2.0])
