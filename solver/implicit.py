@@ -79,7 +79,7 @@ def node_sensitivity(
     ]
     rhs = SystemVector(weights, tuple(nothing))
     matrix, inverse = kkt.transposed_system(problem, factor)
-    found, _ = krylov.solve(matrix, inverse, rhs, _accuracy(w))
+    found, _ = krylov.solve(matrix, inverse, rhs, _accuracy(w), krylov.PATIENT)
     return found.nodes, kkt.row_weights(problem, w.cells, found)
 
 
@@ -106,7 +106,8 @@ def _newton_inverse(problem: Problem, w: Variables, target: Conditions) -> Varia
     def solver(system: Callable) -> Callable:
         def solve(_: object, b: Array) -> Array:
             matrix, inverse = system(problem, fixed)
-            found, _ = krylov.solve(matrix, inverse, unflatten(b), _accuracy(w))
+            efforts = krylov.USUAL, krylov.THOROUGH
+            found, _ = krylov.solve(matrix, inverse, unflatten(b), _accuracy(w), *efforts)
             return ravel_pytree(found)[0]
 
         return solve

@@ -11,6 +11,7 @@ linear equations, 1983 (truncated GCR: Orthomin).
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -22,10 +23,26 @@ from silico_py.solver.dense import entry
 from silico_py.solver.fusion import compact, in_kernel, materialized
 from silico_py.solver.lockstep import in_step
 
-PASSES = 16  # through the approximate inverse, at most
-# Last corrections over which the defect is minimised: as good as all. With four searches failed,
-# with three derivatives at relaxations of 1e-8 and below had no correct digit.
-STORED = 8
+
+class Effort(NamedTuple):
+    """How long to go on.
+
+    Attributes:
+        passes: through the approximate inverse, at most.
+        stored: last corrections over which the defect is minimised.
+    """
+
+    passes: int
+    stored: int
+
+
+# Eight stored are as good as all for most: with four searches failed, with three derivatives at
+# relaxations of 1e-8 and below had no correct digit.
+USUAL = Effort(16, 8)
+PATIENT = Effort(48, 8)
+# Right-hand sides with rows of slacks, as those of derivatives by shapes, need all of them where
+# constraints are degenerate: at 1e-6 one of fifty derivatives by a polytope had no correct digit.
+THOROUGH = Effort(48, 32)
 
 Columns = Float[Array, "size columns"]
 Tree = Any  # a pytree of arrays with the columns on their last axis
@@ -44,11 +61,14 @@ def solve(
     approximate_inverse: Callable[[Tree], Tree],
     rhs: Tree,
     tolerance: Float[Array, ""] | float,
+    effort: Effort = USUAL,
+    last_effort: Effort | None = None,
 ) -> tuple[Tree, Bool[Array, ""]]:
     """x with `operator(x) = rhs`, column by column, and whether it is accurate enough.
 
     Stops when no defect is larger than `tolerance` times the largest entry of its column, or
-    after `PASSES`. Both functions are linear and take and give trees like `rhs`.
+    after an effort, and then a last one if there is any. Both functions are linear and take and
+    give trees like `rhs`.
     """
     flat, unflatten = _flattened(rhs)
     goal = tolerance * jnp.max(jnp.abs(flat), axis=0)
@@ -56,19 +76,16 @@ def solve(
     def is_inaccurate(defect: Columns) -> Array:
         return ~jnp.all(jnp.max(jnp.abs(defect), axis=0) <= goal)
 
-    def unfinished(k: Array, s: _State) -> Array:
-        return (k < PASSES) & s.inaccurate
-
-    def improve(k: Array, s: _State) -> _State:
+    def improve(effort: Effort, k: Array, s: _State) -> _State:
         guess = approximate_inverse(unflatten(s.defect))
         direction, image = _flattened(guess)[0], _flattened(operator(guess))[0]
-        known = jnp.minimum(k, STORED)
+        known = jnp.minimum(k, effort.stored)
         stacks = (s.directions, s.images)
         direction, image = compact(_orthogonal)(known, *stacks, direction, image)
         square = jnp.sum(image * image, axis=0)
         scale = jnp.where(square > 0, jax.lax.rsqrt(jnp.where(square > 0, square, 1)), 0)
         direction, image = scale * direction, scale * image
-        length, place = jnp.sum(image * s.defect, axis=0), k % STORED
+        length, place = jnp.sum(image * s.defect, axis=0), k % effort.stored
         found = jnp.where(s.inaccurate, s.found + length * direction, s.found)
         defect = jnp.where(s.inaccurate, s.defect - length * image, s.defect)
         return _State(
@@ -79,10 +96,24 @@ def solve(
             _stored(s.images, place, image),
         )
 
-    nothing = jnp.zeros((STORED, *flat.shape), flat.dtype)
-    start = _State(jnp.zeros_like(flat), flat, is_inaccurate(flat), nothing, nothing)
-    end = in_step(unfinished, improve, start)
-    return unflatten(end.found), ~end.inaccurate
+    def searched(effort: Effort, found: Columns, defect: Columns) -> _State:
+        nothing = jnp.zeros((effort.stored, *flat.shape), flat.dtype)
+        start = _State(found, defect, is_inaccurate(defect), nothing, nothing)
+        unfinished = lambda k, s: (k < effort.passes) & s.inaccurate  # noqa: E731
+        return in_step(unfinished, partial(improve, effort), start)
+
+    end = searched(effort, jnp.zeros_like(flat), flat)
+    found, inaccurate = end.found, end.inaccurate
+    if last_effort is not None:
+
+        def once(s: tuple[Columns, Columns, Array, Array]) -> tuple[Columns, Columns, Array, Array]:
+            more = searched(last_effort, *s[:2])
+            return more.found, more.defect, more.inaccurate, jnp.ones((), bool)
+
+        # As a loop, which a batch skips where all are accurate.
+        so_far = found, end.defect, inaccurate, ~inaccurate
+        found, _, inaccurate, _ = jax.lax.while_loop(lambda s: ~s[3], once, so_far)
+    return unflatten(found), ~inaccurate
 
 
 def _orthogonal(

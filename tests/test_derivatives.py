@@ -275,6 +275,48 @@ DIRECTION = jnp.array([[0.5, -1.0, 2.0]])
 
 
 @pytest.mark.slow
+def thrown_above(scene, rng):
+    """A state at random."""
+    turn, place, height = rng.normal(size=4), rng.normal(size=2), rng.uniform(0.05, 0.35)
+    return scene.state(
+        [[*0.1 * place, height]],
+        [turn / np.linalg.norm(turn)],
+        [rng.normal(size=3)],
+        [2 * rng.normal(size=3)],
+    )
+
+
+def test_derivatives_by_a_polytope_whose_faces_are_nearly_free():
+    """Forward and reverse mode where several faces share a contact, at the usual relaxation."""
+    normals = np.array([[1, 0, 0.1], [-1, 0.2, 0], [0, 1, -0.1], [0.1, -1, 0], [0, 0.1, 1]])
+    normals = np.concatenate([normals, [[0.05, 0, -1.0]]])
+    normals /= np.linalg.norm(normals, axis=1, keepdims=True)
+    up = np.array([0.2, 0.1, 1.0]) / np.linalg.norm([0.2, 0.1, 1.0])
+    shape = sp.Polytope(normals, np.array([0.2, 0.22, 0.25, 0.21, 0.15, 0.18]))
+    whole = sp.Body("polytope", shape, mass=1.3)
+    scene = sp.Scene([whole], [sp.HalfSpace(up, -0.05)], timestep=0.02, friction=0.4)
+    drops = [thrown_above(scene, rng) for rng in [np.random.default_rng(0)] for _ in range(91)]
+    states = [drops[k] for k in (25, 41, 74, 90)]
+    leaves, tree = jax.tree.flatten(scene)
+    (place,) = (k for k, leaf in enumerate(leaves) if leaf is shape.b)
+
+    def velocity(offsets, state):
+        here = tree.unflatten([*leaves[:place], offsets, *leaves[place + 1 :]])
+        after, _ = sp.step(here, state)
+        return jnp.concatenate([after.velocity[0], after.angular_velocity[0]])
+
+    program = partial(jax.jit, compiler_options=sp.compiler_options())
+    push = program(
+        lambda state, change: jax.jvp(lambda b: velocity(b, state), (shape.b,), (change,))[1]
+    )
+    pull = program(lambda state: jax.jacrev(velocity)(shape.b, state))
+    for state in states:
+        assert sp.step(scene, state)[1].converged
+        forward = np.stack([push(state, e) for e in np.eye(6)], axis=1)
+        largest = np.abs(forward).max()
+        np.testing.assert_allclose(pull(state), forward, atol=1e-6 * largest)
+
+
 def test_second_derivatives_of_a_rollout(drop):
     """In reverse mode through its loop, against differences."""
     scene, state = drop

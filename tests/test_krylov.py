@@ -23,7 +23,7 @@ def system(seed, outliers):
     return jnp.asarray(matrix), jnp.asarray(inverse), rng
 
 
-def solved(matrix, inverse, rhs, tolerance=1e-12):
+def solved(matrix, inverse, rhs, tolerance=1e-12, **how):
     parts = {"first": rhs[:10], "rest": rhs[10:].reshape(4, 5, -1)}
 
     def apply(m, tree):
@@ -32,7 +32,7 @@ def solved(matrix, inverse, rhs, tolerance=1e-12):
         return {"first": out[:10], "rest": out[10:].reshape(4, 5, -1)}
 
     operators = partial(apply, matrix), partial(apply, inverse)
-    found, accurate = krylov.solve(*operators, parts, tolerance)
+    found, accurate = krylov.solve(*operators, parts, tolerance, **how)
     flat = np.concatenate([np.asarray(v).reshape(-1, rhs.shape[-1]) for v in found.values()])
     defect, size = (
         abs(np.asarray(rhs - matrix @ flat)).max(axis=0),
@@ -51,15 +51,15 @@ def test_agrees_with_a_dense_solve(seed, outliers):
     np.testing.assert_allclose(found, np.linalg.solve(matrix, rhs), rtol=0, atol=1e-10)
     if outliers:  # plain refinement gets nowhere in as many passes
         error = np.eye(SIZE) - np.asarray(inverse @ matrix)
-        assert np.linalg.norm(np.linalg.matrix_power(error, krylov.PASSES)) > 0.1
+        assert np.linalg.norm(np.linalg.matrix_power(error, krylov.USUAL.passes)) > 0.1
 
 
 @pytest.mark.parametrize("stored", [1, 2, 3])
-def test_fewer_corrections_are_stored_than_made(stored, monkeypatch):
-    monkeypatch.setattr(krylov, "STORED", stored)
+def test_fewer_corrections_are_stored_than_made(stored):
     matrix, inverse, rng = system(11, (0.97, 1.02, 1.04, 0.99))
     rhs = rng.normal(size=(SIZE, 3))
-    found = solved(matrix, inverse, jnp.asarray(rhs))
+    few = krylov.USUAL._replace(stored=stored)
+    found = solved(matrix, inverse, jnp.asarray(rhs), effort=few)
     np.testing.assert_allclose(found, np.linalg.solve(matrix, rhs), rtol=0, atol=1e-11)
 
 
@@ -90,6 +90,16 @@ def test_says_when_no_pass_is_left():
     rhs = jnp.asarray(rng.normal(size=(SIZE, 1)))
     found = solved(matrix, inverse, rhs)  # which compares what is said with the defect
     assert abs(np.asarray(matrix) @ found - rhs).max() > 1e-6
+
+
+def test_a_last_effort_where_no_pass_is_left():
+    matrix, inverse, rng = system(3, tuple(np.geomspace(1e-3, 1e-1, 20)))
+    rhs = jnp.asarray(rng.normal(size=(SIZE, 2)))
+    exact = np.linalg.solve(matrix, rhs)
+    efforts = {"effort": krylov.USUAL}, {"last_effort": krylov.THOROUGH}
+    errors = [abs(solved(matrix, inverse, rhs, **how) - exact).max() for how in efforts]
+    assert errors[0] > 1e-6
+    assert errors[1] < 1e-10
 
 
 @pytest.mark.parametrize("shared", [True, False])
