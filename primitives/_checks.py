@@ -65,13 +65,26 @@ def parameter(
     ):
         raise ValueError(f"{name}: expected shape {_show(shape)}, got {found}; reshape it")
     if known is not None:
-        if not (np.issubdtype(known.dtype, np.number) and not np.iscomplexobj(known)):
+        if not _are_real_numbers(value, known):
             raise ValueError(f"{name}: expected real numbers, got {value!r}")
         if not np.all(np.isfinite(known)):
             raise ValueError(f"{name}: has NaN or infinite entries; give finite numbers")
-        if positive and not np.all(known > 0):
+        with np.errstate(over="ignore", under="ignore"):
+            kept = known.astype(dtype)
+        if not np.all(np.isfinite(kept)):
+            raise ValueError(f"{name}: {known} is too large for {dtype}")
+        if positive and not np.all(kept > 0):
             raise ValueError(f"{name}: must be positive, got {known}; give a value above 0")
     return jnp.asarray(value, dtype=dtype)
+
+
+def _are_real_numbers(value: Any, known: np.ndarray) -> bool:
+    """Whether all entries are, and none is a truth value or masked."""
+    sequence = isinstance(value, (list, tuple))
+    if sequence and any(isinstance(leaf, (bool, np.bool_)) for leaf in jax.tree.leaves(value)):
+        return False
+    real = np.issubdtype(known.dtype, np.number) and not np.iscomplexobj(known)
+    return real and not np.ma.is_masked(value)
 
 
 def several(name: str, value: Any, what: str) -> tuple:

@@ -86,11 +86,15 @@ class Polytope(ConvexShape):
         if rows is not None and np.any(np.linalg.norm(np.asarray(rows, float), axis=1) == 0):
             zero = int(np.argmin(np.linalg.norm(np.asarray(rows, float), axis=1)))
             raise ValueError(f"A: row {zero} is zero; remove it")
+        if not (topology is None or isinstance(topology, Topology)):
+            raise ValueError(f"topology: expected that of a polytope, got {topology!r}")
         norm = jnp.linalg.norm(normals, axis=1)
         normals, heights = normals / norm[:, None], heights / norm
 
         if rows is None or offsets is None:
             topology = topology or Topology.unknown(normals.shape[0])
+            if max(row for rows in topology.vertices for row in rows) >= normals.shape[0]:
+                raise ValueError("topology: has more faces than A has rows")
             if center is None:
                 center = jnp.zeros(3, dtype)
         else:

@@ -21,10 +21,11 @@ def perturb(state: State, change: Float[Array, "*n 12"]) -> State:
     A turn by dtheta is one by 2 atan(|dtheta| / 2) about it.
 
     Raises:
-        ValueError: for a change without 12 numbers a body.
+        ValueError: for a change of another shape.
     """
-    if jnp.shape(change)[-1:] != (12,):
-        wanted = (*state.position.shape[:-1], 12)
+    change = jnp.asarray(change)
+    wanted = (*state.position.shape[:-1], 12)
+    if jnp.shape(change) != wanted:
         raise ValueError(f"change: expected shape {wanted}, got {jnp.shape(change)}; reshape it")
     dx, dtheta, dv, dw = jnp.split(change, 4, axis=-1)
     return State(

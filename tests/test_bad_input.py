@@ -9,6 +9,7 @@ import pytest
 
 import silico_py as sp
 from silico_py import planning
+from silico_py.primitives._checks import parameter
 from silico_py.scene import Fixture
 from silico_py.tangents import perturb
 
@@ -29,11 +30,26 @@ def floor() -> sp.HalfSpace:
     return sp.HalfSpace(normal=(0, 0, 1), offset=0.0)
 
 
+def vector_of_32(name, value):
+    return parameter(name, value, (), np.dtype(np.float32))
+
+
 LOOSE = sp.SolverOptions(relaxation=1e-3)
 SMOOTHED = sp.SolverOptions(gradient_relaxation=1e-3)
 POSE = ((0.0, 0.0, 0.0), (1.0, 0.0, 0.0, 0.0))
 
 CASES = {
+    "truth among numbers": ("half_extents", lambda: sp.Box((0.1, 0.1, True))),
+    "masked numbers": ("half_extents", lambda: sp.Box(np.ma.array([1.0, 2, 3], mask=[0, 1, 0]))),
+    "too large for the precision": (
+        "radius: 1e\\+39 is too large for float32",
+        lambda: vector_of_32("radius", 1e39),
+    ),
+    "topology": ("topology", lambda: sp.Polytope(np.eye(3), np.ones(3), topology="all")),
+    "change of one body for two": (
+        "change",
+        lambda: perturb(scene(bodies=[body(), body(name="b")]).state(), np.zeros(12)),
+    ),
     "negative mass": ("mass", lambda: body(mass=-1.0)),
     "zero mass": ("mass", lambda: body(mass=0.0)),
     "NaN mass": ("mass", lambda: body(mass=np.nan)),

@@ -134,10 +134,12 @@ def test_a_guess_of_something_else_is_refused():
             jax.eval_shape(lambda s=scene, g=guess, o=options: sp.step(*s, options=o, guess=g))
 
 
-def test_both_relaxations_of_a_smoothed_rollout_start_warm(thrown, warm):
+def test_both_relaxations_of_a_smoothed_rollout_start_warm(thrown, cold, warm):
     found = sp.rollout(*thrown, STEPS, SMOOTH)
     assert found.info.converged.all()
-    np.testing.assert_array_equal(found.info.iterations, warm[0].info.iterations)
+    smoother = found.info.iterations - warm[0].info.iterations
+    assert (smoother >= 0).all()
+    assert smoother.sum() < 0.5 * cold.info.iterations.sum()
 
 
 def test_linearize_from_the_guess_of_the_step(thrown):
