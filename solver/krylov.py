@@ -48,12 +48,37 @@ Columns = Float[Array, "size columns"]
 Tree = Any  # a pytree of arrays with the columns on their last axis
 
 
-class _State(NamedTuple):
+class _Solution(NamedTuple):
+    """What has been found so far."""
+
     found: Columns
     defect: Columns
     inaccurate: Bool[Array, ""]
+
+
+class _State(NamedTuple):
+    so_far: _Solution
     directions: Float[Array, "stored size columns"]
     images: Float[Array, "stored size columns"]  # of the directions, orthonormal in each column
+
+
+class _System(NamedTuple):
+    """What is to be solved, for flat columns, and the largest defect of each that will do."""
+
+    operator: Callable[[Tree], Tree]
+    approximate_inverse: Callable[[Tree], Tree]
+    unflatten: Callable[[Columns], Tree]
+    goal: Float[Array, " columns"]
+
+    def judged(self, found: Columns, defect: Columns) -> _Solution:
+        """With whether it is inaccurate."""
+        accurate = jnp.all(jnp.max(jnp.abs(defect), axis=0) <= self.goal)
+        return _Solution(found, defect, ~accurate)
+
+    def correction(self, defect: Columns) -> tuple[Columns, Columns]:
+        """A direction that takes away about this defect, and what the operator makes of it."""
+        guess = self.approximate_inverse(self.unflatten(defect))
+        return _flattened(guess)[0], _flattened(self.operator(guess))[0]
 
 
 def solve(
@@ -72,48 +97,43 @@ def solve(
     """
     flat, unflatten = _flattened(rhs)
     goal = tolerance * jnp.max(jnp.abs(flat), axis=0)
-
-    def is_inaccurate(defect: Columns) -> Array:
-        return ~jnp.all(jnp.max(jnp.abs(defect), axis=0) <= goal)
-
-    def improve(effort: Effort, k: Array, s: _State) -> _State:
-        guess = approximate_inverse(unflatten(s.defect))
-        direction, image = _flattened(guess)[0], _flattened(operator(guess))[0]
-        known = jnp.minimum(k, effort.stored)
-        stacks = (s.directions, s.images)
-        direction, image = compact(_orthogonal)(known, *stacks, direction, image)
-        square = jnp.sum(image * image, axis=0)
-        scale = jnp.where(square > 0, jax.lax.rsqrt(jnp.where(square > 0, square, 1)), 0)
-        direction, image = scale * direction, scale * image
-        length, place = jnp.sum(image * s.defect, axis=0), k % effort.stored
-        found = jnp.where(s.inaccurate, s.found + length * direction, s.found)
-        defect = jnp.where(s.inaccurate, s.defect - length * image, s.defect)
-        return _State(
-            found,
-            defect,
-            is_inaccurate(defect),
-            _stored(s.directions, place, direction),
-            _stored(s.images, place, image),
-        )
-
-    def searched(effort: Effort, found: Columns, defect: Columns) -> _State:
-        nothing = jnp.zeros((effort.stored, *flat.shape), flat.dtype)
-        start = _State(found, defect, is_inaccurate(defect), nothing, nothing)
-        unfinished = lambda k, s: (k < effort.passes) & s.inaccurate  # noqa: E731
-        return in_step(unfinished, partial(improve, effort), start)
-
-    end = searched(effort, jnp.zeros_like(flat), flat)
-    found, inaccurate = end.found, end.inaccurate
+    system = _System(operator, approximate_inverse, unflatten, goal)
+    end = _searched(system, effort, system.judged(jnp.zeros_like(flat), flat))
     if last_effort is not None:
-
-        def once(s: tuple[Columns, Columns, Array, Array]) -> tuple[Columns, Columns, Array, Array]:
-            more = searched(last_effort, *s[:2])
-            return more.found, more.defect, more.inaccurate, jnp.ones((), bool)
-
         # As a loop, which a batch skips where all are accurate.
-        so_far = found, end.defect, inaccurate, ~inaccurate
-        found, _, inaccurate, _ = jax.lax.while_loop(lambda s: ~s[3], once, so_far)
-    return unflatten(found), ~inaccurate
+        tried = end, jnp.zeros((), bool)
+        end, _ = jax.lax.while_loop(
+            lambda s: s[0].inaccurate & ~s[1],
+            lambda s: (_searched(system, last_effort, s[0]), jnp.ones((), bool)),
+            tried,
+        )
+    return unflatten(end.found), ~end.inaccurate
+
+
+def _searched(system: _System, effort: Effort, start: _Solution) -> _Solution:
+    """What an effort finds."""
+    nothing = jnp.zeros((effort.stored, *start.defect.shape), start.defect.dtype)
+
+    def unfinished(k: Array, s: _State) -> Array:
+        return (k < effort.passes) & s.so_far.inaccurate
+
+    advance = partial(_improved, system, effort)
+    return in_step(unfinished, advance, _State(start, nothing, nothing)).so_far
+
+
+def _improved(system: _System, effort: Effort, k: Array, s: _State) -> _State:
+    """After one more pass."""
+    known, stacks = jnp.minimum(k, effort.stored), (s.directions, s.images)
+    old, pair = s.so_far, system.correction(s.so_far.defect)
+    direction, image = compact(_orthogonal)(known, *stacks, *pair)
+    square = jnp.sum(image * image, axis=0)
+    scale = jnp.where(square > 0, jax.lax.rsqrt(jnp.where(square > 0, square, 1)), 0)
+    direction, image = scale * direction, scale * image
+    length, place = jnp.sum(image * old.defect, axis=0), k % effort.stored
+    found = jnp.where(old.inaccurate, old.found + length * direction, old.found)
+    defect = jnp.where(old.inaccurate, old.defect - length * image, old.defect)
+    stored = (_stored(stack, place, v) for stack, v in zip(stacks, (direction, image), strict=True))
+    return _State(system.judged(found, defect), *stored)
 
 
 def _orthogonal(
