@@ -104,12 +104,12 @@ def unit(name: str, value: Any, shape: tuple[int, ...], dtype: np.dtype) -> Arra
 
 
 def check_unit(name: str, value: Any) -> None:
-    """Refuse vectors that are known not to have norm one; says nothing of those with NaN."""
+    """Refuse vectors that are known not to have norm one; silent where some are not finite."""
     known = concrete(value)
     if known is None:
         return
     norms = np.linalg.norm(np.asarray(known, float), axis=-1)
-    if np.any(np.abs(norms - 1) > UNIT_TOLERANCE):
+    if np.all(np.isfinite(norms)) and np.any(np.abs(norms - 1) > UNIT_TOLERANCE):
         shown = np.array2string(norms, precision=9)
         raise ValueError(
             f"{name}: must have norm 1 (within {UNIT_TOLERANCE:g}), got {shown}; normalise it"

@@ -165,8 +165,8 @@ def separation(a: Piece, b: Piece) -> Separation:
 
 
 def _free_motion(m: Motion) -> Float[Array, "6"]:
-    """About (v+, w+) without contacts: turns are those of a ball, and torques left out, for large
-    ones spin a body up by far less than the square of the step suggests."""
+    """About (v+, w+) without contacts: all axes turn alike, and torques are left out, for the spin
+    that a large one leads to grows with its root alone."""
     h, gyration = m.timestep, jnp.trace(m.inertia) / 3
     mass = jnp.concatenate([jnp.broadcast_to(v, (3,)) for v in (m.mass, gyration)])
     spin = rotation.rotate(m.orientation, m.angular_velocity)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Literal, NamedTuple, overload
 
 import jax
@@ -174,13 +173,13 @@ def no_guess(scene: Scene, state: State, options: SolverOptions | None = None) -
     """
     options = or_default(options)
     check_state(scene, state)
-    return _no_guess(scene, options, state.position.dtype)
+    return _no_guess(scene, options)
 
 
-@partial(jitted, static_argnames="dtype")
-def _no_guess(scene: Scene, options: SolverOptions, dtype: jnp.dtype) -> Remembered:
+@jitted
+def _no_guess(scene: Scene, options: SolverOptions) -> Remembered:
     how = options.formulation, options.contact_limits
-    empty = nothing(len(scene.bodies), kinds_of(scene), *how, dtype)
+    empty = nothing(len(scene.bodies), kinds_of(scene), *how, scene.timestep.dtype)
     copies = () if options.gradient_relaxation is None else (2,)
     return jax.tree.map(lambda v: jnp.zeros((*copies, *v.shape), v.dtype), empty)
 

@@ -10,7 +10,7 @@ import pytest
 import silico_py as sp
 from silico_py import planning
 from silico_py.primitives._checks import parameter
-from silico_py.scene import Fixture
+from silico_py.scene import Fixture, check_state
 from silico_py.tangents import perturb
 
 
@@ -287,6 +287,14 @@ def test_values_are_seen_while_they_are_differentiated(name, by):
     make(1.0)
     with pytest.raises(ValueError, match=name):
         make(-2.0)
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+def test_an_orientation_that_is_not_finite_is_for_the_step_to_report(number):
+    turns = np.array([[number, 0, 0, 0]])
+    check_state(scene(), dataclasses.replace(scene().state(), orientation=turns))
+    with pytest.raises(ValueError, match="orientation: must have norm 1"):
+        check_state(scene(), dataclasses.replace(scene().state(), orientation=np.ones((1, 4))))
 
 
 def test_states_show_their_numbers():

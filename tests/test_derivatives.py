@@ -295,7 +295,8 @@ def test_derivatives_by_a_polytope_whose_faces_are_nearly_free():
     shape = sp.Polytope(normals, np.array([0.2, 0.22, 0.25, 0.21, 0.15, 0.18]))
     whole = sp.Body("polytope", shape, mass=1.3)
     scene = sp.Scene([whole], [sp.HalfSpace(up, -0.05)], timestep=0.02, friction=0.4)
-    drops = [thrown_above(scene, rng) for rng in [np.random.default_rng(0)] for _ in range(91)]
+    rng = np.random.default_rng(0)
+    drops = [thrown_above(scene, rng) for _ in range(91)]
     states = [drops[k] for k in (25, 41, 74, 90)]
     leaves, tree = jax.tree.flatten(scene)
     (place,) = (k for k, leaf in enumerate(leaves) if leaf is shape.b)
