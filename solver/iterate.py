@@ -92,6 +92,20 @@ class Measures(NamedTuple):
         return jnp.isfinite(self.residual) & jnp.isfinite(self.complementarity)
 
 
+class Solved(NamedTuple):
+    """A solution, and its errors."""
+
+    w: Variables
+    nodes: Float[Array, ""]
+    own: Float[Array, ""]
+    complementarity: Float[Array, ""]
+
+    @property
+    def error(self) -> Float[Array, ""]:
+        """The largest."""
+        return jnp.maximum(jnp.maximum(self.nodes, self.own), self.complementarity)
+
+
 class Iterate(NamedTuple):
     """Where an attempt is."""
 
@@ -107,6 +121,8 @@ class Iterate(NamedTuple):
     fold: Variables  # where easing began, the present place if it has not
     folds: Int[Array, ""]  # how often it has
     fold_residual: Float[Array, ""]  # of the step that met the first fold
+    climbing: Bool[Array, ""]  # whether polishing has left a solution for what is worse
+    left: Solved  # the solution it left
 
     @property
     def stalled(self) -> Bool[Array, ""]:

@@ -173,6 +173,20 @@ def test_mass_and_size_do_not_need_tuning(small_on_large, start, timestep):
     assert report.ok, report
 
 
+def test_polishing_goes_on_where_a_step_makes_it_worse_first(small_on_large):
+    """One of two blocks stops turning in this step."""
+    blocks = [sp.Body(f"block{i}", sp.Box((0.4, 0.15, 0.1)), mass=1.0) for i in range(2)]
+    scene = dataclasses.replace(small_on_large, bodies=blocks, timestep=0.1)
+    state = scene.state(
+        position=[[0.0013, 0.0328, 0.1], [-0.0145, 0.394, 0.1]],
+        orientation=[[np.cos(half), 0.0, 0.0, np.sin(half)] for half in (-0.0545, -0.0909)],
+        velocity=[[-0.0012, -0.0021, 0.0], [-0.0935, 0.1093, 0.0]],
+        angular_velocity=[[0.0, 0.0, 0.0321], [0.0, 0.0, -1.9892]],
+    )
+    _, info = stepped(scene, state)
+    assert max(info.residual, info.complementarity) < 1e-14
+
+
 def test_controls_of_less_precision_have_gradients_of_theirs():
     scene, state = sp.scenes.drop("sphere")
     summed = lambda c: sp.rollout(scene, state, c).state.position.sum()  # noqa: E731
