@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from os import PathLike
+from pathlib import Path
 from typing import Any, TypeGuard
 
 import jax
@@ -33,6 +35,13 @@ def count(name: str, value: Any, least: int = 1) -> int:
 def is_count(value: object) -> TypeGuard[int | np.integer]:
     """Whether it is an integer that is known, and no array."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def as_path(name: str, value: object) -> Path:
+    """A path."""
+    if not isinstance(value, (str, PathLike)):
+        raise ValueError(f"{name}: expected a path, got {type(value).__name__}")
+    return Path(value)
 
 
 def flag(name: str, value: object) -> bool:

@@ -191,6 +191,13 @@ def test_urdf_with_a_floating_root():
     np.testing.assert_allclose(knob.length, 0.1)
 
 
+def test_extensions_inside_a_link_are_named():
+    inside = "<collision><surface/><geometry><sphere radius='1'/></geometry></collision>"
+    text = f"<robot name='r'><link name='b'><contact/>{inside}</link></robot>"
+    with pytest.warns(sp.ModelWarning, match=r"<contact> \(of link 'b'\)\n *<surface> \(of"):
+        sp.load_model(text)
+
+
 def test_meshes_of_one_name_in_two_folders_are_told_apart(tmp_path):
     links, weld = "", '<joint name="w" type="fixed"><parent link="a"/><child link="b"/></joint>'
     for name, side in [("a", 1.0), ("b", 2.0)]:
@@ -230,6 +237,18 @@ def test_what_a_file_includes_lies_beside_it(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "elsewhere")
     scene, _ = sp.load_model(tmp_path / "model" / name)
     assert {body.name for body in scene.bodies} == {"a", "b"}
+
+
+@pytest.mark.parametrize("name", ["one.xml", "one.mjcf"])
+def test_what_a_file_attaches_lies_beside_it(name, tmp_path):
+    (tmp_path / "sub").mkdir()
+    part = '<worldbody><body name="b"><geom size="1"/></body></worldbody>'
+    (tmp_path / "sub" / "part.xml").write_text(f'<mujoco model="part">{part}</mujoco>')
+    body = '<body><freejoint/><geom size="1"/><attach model="part" body="b" prefix="p"/></body>'
+    asset = '<asset><model name="part" file="sub/part.xml"/></asset>'
+    (tmp_path / name).write_text(f"<mujoco>{asset}<worldbody>{body}</worldbody></mujoco>")
+    scene, _ = sp.load_model(tmp_path / name)
+    assert len(scene.bodies[0].pieces) == 2
 
 
 @pytest.mark.parametrize("name", ["one.xml", "one.mjcf"])
@@ -439,6 +458,18 @@ def test_each_kind_is_refused_and_can_be_ignored(kind):
     assert [body.name for body in scene.bodies] == ["body"]
 
 
+@pytest.mark.parametrize(("version", "counts"), [("3.3.4", True), ("3.10.0", False)])
+def test_a_gap_is_refused_where_it_moves_contacts(version, counts, monkeypatch):
+    monkeypatch.setattr(mujoco, "__version__", version)
+    text = one_body('<freejoint/><geom name="ball" size="1" gap="0.1"/>')
+    if not counts:
+        sp.load_model(text)
+        return
+    with pytest.raises(sp.UnsupportedModelError, match=r"'ball' \(gap 0.1"):
+        sp.load_model(text)
+    sp.load_model(text, ignore="gap")
+
+
 def test_a_body_that_hangs_asleep_in_the_air_is_refused():
     ball = '<body name="ball" pos="0 0 9" sleep="init"><freejoint/><geom size="1"/></body>'
     option = '<option><flag sleep="enable"/></option>'
@@ -490,6 +521,8 @@ BAD = {
     "empty": (ValueError, "source: expected .* got ''", lambda: sp.load_model("")),
     "model's pieces": (ValueError, "decompose", lambda: sp.load_model("<mujoco/>", decompose="x")),
     "mesh's pieces": (ValueError, "decompose", lambda: sp.load_mesh("no.stl", 1.0, decompose=1)),
+    "no mesh": (ValueError, "path: expected a path, got None", lambda: sp.load_mesh(None, 1.0)),
+    "no path": (ValueError, "path", lambda: sp.save_model(named("a"), named("a").state(), None)),
     "no source": (ValueError, "source: expected", lambda: sp.load_model(None)),
     "kinds": (ValueError, "ignore: expected", lambda: sp.load_model("<mujoco/>", ignore=None)),
     "hull": (
@@ -756,6 +789,47 @@ def test_load_mesh_has_the_inertia_of_the_solid():
     np.testing.assert_allclose(body.inertia[1, 1], 3 * 4 * (1 / 18 + 1 / 18), rtol=1e-6)
     np.testing.assert_allclose(body.inertia[0, 0], 3 * 4 * (1 / 18 + 1 / 12), rtol=1e-6)
     np.testing.assert_allclose(body.inertia[0, 2], 3 * 4 / 36, rtol=1e-6)
+
+
+def prism(change):
+    """The L of corner.obj as triangles: points (n, 3), corners (m, 3)."""
+    mesh = trimesh.load(HERE / "meshes" / "corner.obj", force="mesh")
+    return mesh.vertices, change(mesh.faces)
+
+
+@pytest.mark.parametrize("inward", [False, True])
+@pytest.mark.parametrize("corner", ["{0}", "{0}/{1}", "{0}//{1}", "{0}/{1}/{1}"])
+def test_a_closed_mesh_has_the_inertia_of_its_solid_however_it_is_written(corner, inward, tmp_path):
+    """With texture and normals for each triangle, and wound the other way."""
+    points, triangles = prism(lambda faces: faces[:, :: -1 if inward else 1])
+    lines = ["v {} {} {}".format(*point) for point in points]
+    for k, triangle in enumerate(triangles, start=1):
+        normal = np.cross(*(points[triangle[1:]] - points[triangle[0]]))
+        lines += [f"vt {k / 100} 0", "vn {} {} {}".format(*normal / np.linalg.norm(normal))]
+        lines += ["f " + " ".join(corner.format(v + 1, k) for v in triangle)]
+    (tmp_path / "corner.obj").write_text("\n".join(lines))
+    body = sp.load_mesh(tmp_path / "corner.obj", mass=3.0)
+    np.testing.assert_allclose(body.center_of_mass, [5 / 6, 5 / 6, 1 / 2], rtol=1e-6)
+    # Three cubes of 1 kg about their centre.
+    expected = [[1 / 2 + 2 / 3, 1 / 3, 0], [1 / 3, 1 / 2 + 2 / 3, 0], [0, 0, 1 / 2 + 4 / 3]]
+    np.testing.assert_allclose(body.inertia, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [(lambda f: f[1:], "holes"), (lambda f: np.vstack([f[:1, ::-1], f[1:]]), "wind both ways")],
+)
+def test_a_mesh_that_encloses_no_solid_is_named(change, why, tmp_path):
+    trimesh.Trimesh(*prism(change), process=False).export(tmp_path / "odd.obj")
+    with pytest.warns(sp.ModelWarning, match=f"<mesh> odd .*{why}"):
+        sp.load_mesh(tmp_path / "odd.obj", mass=1.0)
+
+
+def test_a_vertex_that_is_none_is_refused(tmp_path):
+    text = (HERE / "meshes" / "corner.obj").read_text().replace("v 2 0 0", "v nan 0 0")
+    (tmp_path / "odd.obj").write_text(text)
+    with pytest.raises(ValueError, match=r"odd\.obj: has a vertex that is not finite"):
+        sp.load_mesh(tmp_path / "odd.obj", mass=1.0)
 
 
 def test_load_mesh_cuts_large_hulls_and_says_so(tmp_path):

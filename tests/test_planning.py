@@ -119,6 +119,13 @@ def with_finger(**changes):
     return dataclasses.replace(scene, bodies=[tee, dataclasses.replace(left, **changes), right])
 
 
+def tilted(angle):
+    """The state with the object turned about x."""
+    _, state = sp.scenes.grasp()
+    turn = jnp.array([np.cos(angle / 2), np.sin(angle / 2), 0.0, 0.0])
+    return dataclasses.replace(state, orientation=state.orientation.at[0].set(turn))
+
+
 def test_fingers_arrive_where_they_are_sent_whatever_their_stiffness(grasp):
     scene = with_finger(stiffness=(1e3, 3e2, 2e3, LOCK, LOCK, LOCK))
     _, state = grasp
@@ -142,6 +149,7 @@ def test_fingers_arrive_where_they_are_sent_whatever_their_stiffness(grasp):
         ({"seed": -1}, "seed"),
         ({"options": 3}, "options"),
         ({"state": None}, "state"),
+        ({"state": tilted(0.1)}, "state: the object is tilted by 0.1 rad"),
         ({"scene": sp.scenes.drop("box")[0]}, "scene"),
         ({"scene": None}, "scene"),
         ({"scene": with_finger(stiffness=(1e3, 0.0, 1e3, LOCK, LOCK, LOCK))}, "'left' needs"),

@@ -155,6 +155,15 @@ def test_coal_sees_overlap_where_alpha_is_below_one(alpha):
         assert reference.separation_sign(*pair) == np.sign(alpha - 1), (kinds, pair)
 
 
+def test_coal_takes_sums_with_large_flat_faces():
+    """Whose meshes have vertices with very many neighbours."""
+    pytest.importorskip("coal")
+    ends = sp.MinkowskiSum(sp.Cylinder(0.1, 0.2), sp.Cylinder(0.2, 0.1))  # 0.15 m to either side
+    for height, sign in ((0.24, -1), (0.26, 1)):
+        poses = ((0.0, 0.0, 0.0), UPRIGHT), ((0.0, 0.0, height), UPRIGHT)
+        assert reference.separation_sign(ends, poses[0], sp.Sphere(0.1), poses[1]) == sign
+
+
 def standing_sum() -> tuple[sp.Scene, sp.State]:
     """A Minkowski sum on a face, of which more is taken off alpha than is sure."""
     scene, _ = sp.scenes.drop("minkowski_sum")

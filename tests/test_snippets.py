@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import jax
 import pytest
 
 ROOT = Path(__file__).parent.parent
@@ -39,8 +40,16 @@ SLOW = {"batches.md", "concepts.md", "gradients.md"}
 RUN = [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in WITH_SNIPPETS]
 
 
+@pytest.fixture
+def single_precision():
+    """As a reader starts; other tests have switched to double."""
+    jax.config.update("jax_enable_x64", False)
+    yield
+    jax.config.update("jax_enable_x64", True)
+
+
 @pytest.mark.parametrize("name", RUN)
-def test_snippets_run(name, tmp_path, monkeypatch):
+def test_snippets_run(name, single_precision, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # some write files
     if name == "models.md":
         pytest.importorskip("mujoco")

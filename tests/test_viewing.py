@@ -599,6 +599,16 @@ def test_an_address_that_cannot_be_served(scene, trajectory):
         sp.view(scene, trajectory, host="999.1.1.1", block=False)
 
 
+def test_words_for_whether_to_wait(scene, trajectory):
+    with pytest.raises(ValueError, match="block: must be True or False, got 'no'"):
+        sp.view(scene, trajectory, block="no")
+
+
+def test_a_page_goes_to_a_path(scene, trajectory):
+    with pytest.raises(ValueError, match="path: expected a path, got NoneType"):
+        sp.save_html(scene, trajectory, None)
+
+
 @pytest.mark.parametrize("wrong", [{"title": None}, {"height": "480"}])
 def test_a_page_needs_a_title_and_a_height(scene, trajectory, wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):

@@ -82,15 +82,15 @@ def _read(source: str | Path) -> tuple[str, str, Path | None]:
 
 
 def _included(text: str, folder: Path) -> dict[str, bytes]:
-    """The files that MJCF includes, and those that they do: paths are relative to `folder`, that of
-    the model."""
+    """The files that MJCF includes or attaches, and those that they do: paths are relative to
+    `folder`, that of the model."""
     found: dict[str, bytes] = {}
     texts = [text]
     while texts:
         for name in _includes(texts.pop()):
             path = folder / name
             if not path.is_file():
-                raise FileNotFoundError(f"{path}: no such file, but the model includes it")
+                raise FileNotFoundError(f"{path}: no such file, but the model asks for it")
             if name not in found:
                 found[name] = path.read_bytes()
                 texts.append(_decoded(path, found[name]))
@@ -98,12 +98,13 @@ def _included(text: str, folder: Path) -> dict[str, bytes]:
 
 
 def _includes(text: str) -> list[str]:
-    """Addresses of the files that a text includes; what is broken MuJoCo tells."""
+    """Addresses of the models that a text asks for; what is broken MuJoCo tells."""
     try:
         root = ElementTree.fromstring(text.removeprefix("\ufeff"))
     except ElementTree.ParseError:
         return []
-    return [element.get("file", "") for element in root.iter("include")]
+    elements = [*root.iter("include"), *root.iterfind("asset/model")]
+    return [element.get("file", "") for element in elements]
 
 
 def _decoded(path: Path, content: bytes) -> str:

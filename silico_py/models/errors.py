@@ -23,6 +23,7 @@ REFUSED = {
     "hfield": "height fields; ignored, they are left out",
     "sdf": "signed distance fields; ignored, they are left out",
     "margin": "a contact margin",
+    "gap": "a contact gap, which MuJoCo took off the margin before 3.9",
     "adhesion": "adhesive contacts",
     "surfacevel": "moving surfaces",
     "condim": "torsional and rolling friction",
@@ -32,6 +33,7 @@ TOLERATED = {
     "sensor": "sensors are left out",
     "solref": "solref and solimp are left out: contacts are rigid here",
     "extension": "extensions of other simulators are left out",
+    "open": "meshes enclose no solid: mass properties are those of their convex pieces",
     "hull": "convex hulls have fewer vertices than the meshes (see max_hull_vertices)",
 }
 
@@ -60,7 +62,8 @@ class Element:
     remark: str = ""
 
     def __str__(self) -> str:
-        return f"<{self.tag}> {self.name}" + (f" ({self.remark})" if self.remark else "")
+        remark = f"({self.remark})" if self.remark else ""
+        return " ".join(filter(None, [f"<{self.tag}>", self.name, remark]))
 
 
 class UnsupportedModelError(ValueError):

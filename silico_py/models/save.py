@@ -28,6 +28,7 @@ from silico_py.primitives import (
     Sphere,
 )
 from silico_py.scene import Scene, State, check_start
+from silico_py.validation import as_path
 
 TRIANGLE_SLACK = 1e-9
 LEAST_MASS, LEAST_MOMENT = 1e-15, 1e-14  # that MuJoCo reads [kg, kg m^2]
@@ -52,13 +53,14 @@ def save_model(scene: Scene, state: State, path: str | Path) -> None:
         path: file to write, usually `.xml`; folders are made.
 
     Raises:
-        ValueError: for a state that is not one of the scene's, or what MuJoCo cannot have: a body
-            called `world`, an inertia that no rigid body has.
+        ValueError: for a state that is not one of the scene's, for no path, or what MuJoCo cannot
+            have: a body called `world`, an inertia that no rigid body has.
 
     Warns:
         ModelWarning: for what is left out.
     """
     _check(scene, state)
+    path = as_path("path", path)
     writer = _Writer(scene)
     names = _fixture_names(scene)
     for index, fixture in enumerate(scene.environment):
@@ -71,7 +73,7 @@ def save_model(scene: Scene, state: State, path: str | Path) -> None:
     writer.pairs()
     writer.exclusions({str(names.get(end, end)) for end in pair} for pair in scene.exclude)
     writer.keyframe(state)
-    writer.write(Path(path))
+    writer.write(path)
 
 
 def _check(scene: Scene, state: State) -> None:

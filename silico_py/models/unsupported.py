@@ -25,6 +25,7 @@ LISTS = (
 FREE_JOINT_FIELDS = ("jnt_stiffness", "jnt_stiffnesspoly")
 FREE_DOF_FIELDS = ("dof_damping", "dof_dampingpoly", "dof_frictionloss", "dof_armature")
 CONTACT_FIELDS = ("margin", "adhesion", "surfacevel")
+HARMLESS_GAP = (3, 9)  # the version from which on a gap moves no force
 DEFAULT_SOLREF = (0.02, 1.0)
 DEFAULT_SOLIMP = (0.9, 0.95, 0.001, 0.5, 2.0)
 
@@ -153,9 +154,16 @@ def _pair_remarks(model: Any, k: int) -> Iterator[tuple[str, str]]:
     yield from _contact_remarks(model, "pair", k, model.pair_dim[k])
 
 
+def _gap() -> tuple[str, ...]:
+    """The field by which contacts push only once they are deeper than it, in MuJoCos that have it
+    so."""
+    version = tuple(int(part) for part in mujoco.__version__.split(".")[:2])
+    return ("gap",) if version < HARMLESS_GAP else ()
+
+
 def _contact_remarks(model: Any, of: str, k: int, condim: int) -> Iterator[tuple[str, str]]:
     """By the fields that geoms and pairs have in common."""
-    for kind in CONTACT_FIELDS:
+    for kind in (*CONTACT_FIELDS, *_gap()):
         value = _field(model, f"{of}_{kind}", k + 1)[k]
         if np.any(value):
             yield kind, f"{kind} {value}"

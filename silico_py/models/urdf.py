@@ -12,7 +12,13 @@ from silico_py.models.errors import Element
 from silico_py.models.mesh import read_mesh
 from silico_py.models.optional import mujoco
 
-KNOWN_TAGS = {"link", "joint", "material", "mujoco"}
+# What URDF itself has inside each of these; visuals are gone when this is asked.
+KNOWN_TAGS = {
+    "robot": {"link", "joint", "material", "mujoco"},
+    "link": {"inertial", "collision"},
+    "inertial": {"origin", "mass", "inertia"},
+    "collision": {"origin", "geometry", "verbose"},
+}
 
 
 def is_urdf(text: str) -> bool:
@@ -75,11 +81,16 @@ def _root_links(robot: ElementTree.Element) -> set[str]:
     return links - {child.get("link", "") for child in robot.findall("joint/child")}
 
 
-def _extensions(robot: ElementTree.Element) -> Iterator[Element]:
-    for child in robot:
-        if child.tag not in KNOWN_TAGS:
-            name = child.get("name") or child.get("reference") or ""
-            yield Element("extension", str(child.tag), name)
+def _extensions(element: ElementTree.Element, link: str = "") -> Iterator[Element]:
+    """What is in none of these; `link` is the one around it."""
+    known = KNOWN_TAGS.get(str(element.tag), set())
+    for child in element if known else ():
+        name = child.get("name") or child.get("reference") or ""
+        if child.tag in known:
+            yield from _extensions(child, name if child.tag == "link" else link)
+        else:
+            remark = f"of link {link!r}" if link else ""
+            yield Element("extension", str(child.tag).rpartition("}")[2], name, remark)
 
 
 def find(address: str, folders: list[Path]) -> Path:

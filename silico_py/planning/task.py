@@ -12,6 +12,8 @@ from silico_py.primitives import Sphere
 from silico_py.scene import Scene, State, check_scene, check_start
 from silico_py.validation import vector
 
+LEVEL = 1e-3  # tilt that is none [rad]
+
 
 class Task(NamedTuple):
     """A planar manipulation task.
@@ -40,8 +42,8 @@ class Task(NamedTuple):
 
         Raises:
             ValueError: unless the scene has one free body and otherwise position-controlled
-                spheres about their origins, all quasi-dynamic, for a state that is not one of it,
-                or a malformed goal.
+                spheres about their origins, all quasi-dynamic, for a state that is not one of it
+                or has the object tilted, or a malformed goal.
         """
         check_scene(scene)
         held = [bool(body.stiffness[0] > 0) for body in scene.bodies]
@@ -55,6 +57,7 @@ class Task(NamedTuple):
         _check(scene, fingers)
         check_start(scene, state)
         body = scene.bodies[index]
+        _check_upright(np.asarray(state.orientation[index]))
         start = planar.poses(*(np.asarray(v[index]) for v in (state.position, state.orientation)))
         gyration = float(np.sqrt(body.inertia[2, 2] / body.mass))
         h, tips = float(scene.timestep), [scene.bodies[k] for k in fingers]
@@ -76,6 +79,12 @@ class Task(NamedTuple):
         """Planar pose of the object."""
         at = (..., self.object, slice(None))
         return planar.poses(np.asarray(state.position)[at], np.asarray(state.orientation)[at])
+
+
+def _check_upright(orientation: np.ndarray) -> None:
+    tilt = float(2 * np.hypot(*orientation[1:3]))
+    if tilt > LEVEL:
+        raise ValueError(f"state: the object is tilted by {tilt:.2g} rad; only turn it about z")
 
 
 def _check(scene: Scene, fingers: np.ndarray) -> None:

@@ -23,7 +23,9 @@ except ImportError:  # it is large, and only `separation_sign` needs it
     coal = None
 
 UNDECIDED = 1e-6  # distances below this share of the size have no sign
-RESOLUTION = 32  # of the meshes of Minkowski sums
+# Of the meshes of Minkowski sums. On a finer one a vertex of a flat face has more neighbours than
+# coal can count, 255.
+RESOLUTION = 16
 
 Geometry = tuple[Any, np.ndarray]  # of coal, and the place of its origin in the shape's frame
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from silico_py.scene import Scene
 from silico_py.simulate import Trajectory
-from silico_py.validation import count
+from silico_py.validation import as_path, count
 from silico_py.viewing.meshes import Piece, Plane
 from silico_py.viewing.replay import Replay, decimals
 
@@ -33,8 +33,12 @@ class Page:
         self.height = height
 
     def save(self, path: Path | str) -> Path:
-        """Write the page; folders are made."""
-        path = Path(path)
+        """Write the page; folders are made.
+
+        Raises:
+            ValueError: for no path.
+        """
+        path = as_path("path", path)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(self.html, encoding="utf-8")
         return path
@@ -62,9 +66,11 @@ def save_html(scene: Scene, trajectory: Trajectory, path: Path | str) -> Path:
         The path.
 
     Raises:
-        ValueError: for what is no trajectory of one run of this scene, or has no finite pose.
+        ValueError: for what is no trajectory of one run of this scene, has no finite pose, or for
+            no path.
     """
-    return show(scene, trajectory, title=Path(path).stem).save(path)
+    path = as_path("path", path)
+    return show(scene, trajectory, title=path.stem).save(path)
 
 
 def show(scene: Scene, trajectory: Trajectory, height: int = 480, title: str = "silico_py") -> Page:

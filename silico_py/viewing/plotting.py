@@ -16,7 +16,7 @@ from scipy.spatial.transform import Rotation
 from silico_py import rotation
 from silico_py.primitives import Shape
 from silico_py.scene import Scene, State
-from silico_py.validation import is_count
+from silico_py.validation import as_path, is_count
 from silico_py.viewing.meshes import Plane, fixtures
 from silico_py.viewing.replay import decimals, drawable, up_direction
 
@@ -79,8 +79,10 @@ def frames(scene: Scene, states: State, indices: Sequence[int], path: Path | str
         path: where to write; folders are made.
 
     Raises:
-        ValueError: for indices that no state has, or if no body has a pose there that can be drawn.
+        ValueError: for no path, for indices that no state has, or if no body has a pose there that
+            can be drawn.
     """
+    path = as_path("path", path)
     _check_indices(indices, len(states.position))
     stage = _stage(scene, states, list(indices))
     if not any(stage.frames):
@@ -92,7 +94,7 @@ def frames(scene: Scene, states: State, indices: Sequence[int], path: Path | str
     low, high = np.vstack([low, *grounds]).min(axis=0), np.vstack([high, *grounds]).max(axis=0)
     images = [_render(frame, stage.fixed, grounds, low, high) for frame in stage.frames]
     times = (np.array(indices) + 1) * float(scene.timestep)
-    _side_by_side(_cropped(images), time_labels(times), Path(path))
+    _side_by_side(_cropped(images), time_labels(times), path)
 
 
 def telling_indices(states: State, count: int) -> list[int]:

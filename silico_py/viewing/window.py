@@ -13,7 +13,7 @@ import numpy as np
 
 from silico_py.scene import Scene
 from silico_py.simulate import Trajectory
-from silico_py.validation import count
+from silico_py.validation import count, flag
 from silico_py.viewing.drawing import Drawing
 from silico_py.viewing.replay import Replay
 
@@ -49,8 +49,11 @@ def view(
     Raises:
         ImportError: without viser.
         ValueError: for what is no trajectory of one run of this scene, or has no finite pose, and
-            for a port that there is not, or an address that is not this machine's.
+            for a port that there is not, an address that is not this machine's, or a `block` that
+            is neither of the three.
     """
+    if block is not None:
+        flag("block", block)
     if count("port", port, least=0) > LAST_PORT:
         raise ValueError(f"port: expected 0 to {LAST_PORT}, got {port}")
     _check_host(host)
