@@ -170,7 +170,10 @@ def contact_batches(
             pairs = pairs.chosen(candidates.chosen)
         contacts, anchors = _contacts(pairs, motions, relaxation, speed)
         if candidates is not None:
-            contacts = contacts._replace(impulse=candidates.acting * contacts.impulse)
+            acting = candidates.acting
+            contacts = contacts._replace(
+                impulse=acting * contacts.impulse, least_alpha=broad_phase.least_alpha(acting)
+            )
         batches.append(ContactBatch(indices, nodes, contacts, anchors, candidates))
     return _in_flight(batches, motions.mass)
 

@@ -24,6 +24,7 @@ from silico_py.solver.rows import each
 # In radii of the smaller ball, beyond what the free motion of the pair may close:
 NEAR = 0.25  # gap up to which forces act in full
 FADE = 0.25  # further gap over which they fade
+FAINT = 0.1  # share of the forces below which a pair may be pushed into each other
 
 DEEP = 4.0  # lengths of the pair by which free motion may let its balls overlap
 
@@ -91,8 +92,18 @@ def nearest(nodes: Int[np.ndarray, "pairs arity"], a: Side, b: Side, most: int) 
 
 def share(far: Float[Array, "*pairs"]) -> Float[Array, "*pairs"]:
     """Of the forces of a pair that act, by its `distance`: 1 up to 0, nothing from 1 on."""
-    t = jnp.clip(far, 0, 1)
-    return 1 - t * t * (3 - 2 * t)
+    return 1 - _smooth(jnp.clip(far, 0, 1))
+
+
+def _smooth(t: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    """From 0 to 1 as t is, without a kink at either."""
+    return t * t * (3 - 2 * t)
+
+
+def least_alpha(share: Float[Array, "*pairs"]) -> Float[Array, "*pairs"]:
+    """Scaling at which the bodies of a pair have to stay, by the share of its forces that act: 1,
+    and less where these are too faint to keep it."""
+    return _smooth(jnp.minimum(share / FAINT, 1))
 
 
 def distance(a: Side, b: Side) -> Float[Array, ""]:

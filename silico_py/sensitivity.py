@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from silico_py import broad_phase, friction, rotation
-from silico_py.contact import Contact, Formulation, Side, lighter, slip_unit
+from silico_py.contact import Contact, Formulation, Side, lighter, seen_from, slip_unit
 from silico_py.integrator import Motion
 from silico_py.one_step import Begun, shift, split_control
 from silico_py.scene import State
@@ -29,6 +29,8 @@ from silico_py.solver import (
 from silico_py.solver.dense import accumulate, matmul, taken, transposed
 from silico_py.solver.rows import each
 from silico_py.tangents import perturb
+
+GAP = -1 - friction.CONE.dim  # row of the gap among those of a contact
 
 
 class Where(NamedTuple):
@@ -215,6 +217,8 @@ def _by_fading(
     def acting(a: Side, b: Side, c: Contact) -> Float[Array, ""]:
         return broad_phase.share(broad_phase.distance(a, b))
 
+    share = each(acting)(contacts.a, contacts.b, contacts)
+    change -= each(jax.grad(broad_phase.least_alpha))(share)[:, None] * weights[:, GAP]
     return _through_inputs(group, acting, change, bodies)
 
 
@@ -227,10 +231,13 @@ def _through_inputs(
     """What changes with a number of each contact, which follows the inputs of its bodies."""
 
     def slope(c: Contact, inputs: Inputs) -> Float[Array, "arity 18"]:
+        assert c.a.motion is not None  # the first side moves
+        anchor = inputs.motion.position[0] - c.a.motion.position
+
         def at(changes: Float[Array, "arity 18"]) -> Float[Array, ""]:
             motions = each(Inputs.changed)(inputs, changes)
             moved = [
-                side._replace(motion=jax.tree.map(lambda v, k=k: v[k], motions))
+                seen_from(side._replace(motion=jax.tree.map(lambda v, k=k: v[k], motions)), anchor)
                 for k, side in enumerate(c.sides)
             ]
             a, b = (*moved, *(c.a, c.b)[c.arity :])
