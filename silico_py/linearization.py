@@ -78,7 +78,8 @@ def linearize(
     Returns:
         A (12n, 12n) and B (12n, 6n), with a leading axis k for k smoothings. Rows and columns
         are body after body (dx, dtheta, dv, dw), see `perturb`; columns of B are those of the
-        control. With `with_step` also the next state and its `Info`, as of `step`.
+        control. They are NaN where the search for the solution fails. With `with_step` also the
+        next state and its `Info`, as of `step`.
 
     Raises:
         ValueError: for a state that does not fit the scene or whose quaternions are not unit
@@ -132,9 +133,12 @@ def _along(
         following = next_state(begun.motions, begun.arm, point.y)
         here = replace(options, relaxation=rho, gradient_relaxation=None)
         place = Place(scene, state, control, here, point, point.y, following)
-        matrices = with_derivatives(place, sensitivity.matrices(where))
+        matrices = [
+            jnp.where(found.converged, matrix, jnp.nan)
+            for matrix in with_derivatives(place, sensitivity.matrices(where))
+        ]
         if not with_step:
-            return point, matrices
+            return point, tuple(matrices)
         solution = found._replace(variables=implicit(begun.problem, point, rho))
         return point, (*matrices, *end(begun, solution, options))
 

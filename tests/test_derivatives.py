@@ -520,6 +520,15 @@ def test_a_sliding_box_answers_with_its_mass():
     assert float(on_the_floor(1.0)) == pytest.approx(0.01 / 2.0, rel=1e-3)
 
 
+def test_the_derivative_of_a_step_that_fails_is_none(drop):
+    """Out of steps, or from a velocity that is none."""
+    scene, state = drop
+    few = sp.SolverOptions(max_iterations=2)
+    lost = dataclasses.replace(state(5), velocity=jnp.nan * state(5).velocity)
+    for case in (sp.linearize(scene, state(5), options=few), sp.linearize(scene, lost)):
+        assert all(jnp.isnan(matrix).all() for matrix in case)
+
+
 def test_smoothing_must_be_positive(drop):
     scene, state = drop
     with pytest.raises(ValueError, match="smoothing"):

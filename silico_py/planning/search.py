@@ -210,7 +210,8 @@ class Search:
     def _evaluate(
         self, states: State, controls: np.ndarray
     ) -> tuple[State, np.ndarray, np.ndarray]:
-        """Next states, whether they converged, and Jacobians of the object's scaled pose."""
+        """Next states, whether they converged, and Jacobians of the object's scaled pose: zero,
+        which promises nothing, where the smoothed step is not solved."""
         options = self.options
         after, converged, b = _evaluate(
             self.scene, states, controls, options.relaxation, options.smoothing
@@ -218,7 +219,7 @@ class Search:
         rows = 12 * self.task.object + np.array([0, 1, 5])
         columns = (6 * self.task.fingers[:, None] + np.arange(2)).ravel()
         jacobians = np.asarray(b)[:, rows[:, None], columns] * self.task.scale[:, None]
-        return jax.tree.map(np.array, after), np.asarray(converged), jacobians
+        return jax.tree.map(np.array, after), np.asarray(converged), np.nan_to_num(jacobians)
 
     def _pool(self, start: State) -> tuple[np.ndarray, np.ndarray]:
         """Placements in the object's frame and their Jacobians there."""
