@@ -15,6 +15,7 @@ from silico_py.broad_phase import Candidates, Limits
 from silico_py.collision_program import SlackMap, pair_length
 from silico_py.common_form import common
 from silico_py.contact import (
+    CLEAR,
     Contact,
     Formulation,
     Side,
@@ -343,7 +344,7 @@ def _contacts(
     )
     origin, one = jnp.zeros_like(a.position), jnp.ones_like(length)
     impulse = speed * each(lighter)(a, b)
-    slip, flies = each(slip_unit)(a, b, speed), each(broad_phase.flies_apart)(a, b)
+    slip, clearance = each(slip_unit)(a, b, speed), each(broad_phase.clearance)(a, b)
     contacts = Contact(
         a=a,
         b=b,
@@ -356,8 +357,8 @@ def _contacts(
         origin=origin,
         slack_unit=one,
         least_alpha=one,
-        flies=flies,
-        in_flight=flies,
+        clearance=clearance,
+        in_flight=clearance > CLEAR,
         leeway=one,
     )
     return contacts, anchors

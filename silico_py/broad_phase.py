@@ -28,8 +28,6 @@ FAINT = 0.1  # share of the forces below which a pair may be pushed into each ot
 
 DEEP = 4.0  # lengths of the pair by which free motion may let its balls overlap
 
-CLEAR = 1.05  # scaling at the end of free motion from which on a pair flies apart
-
 # Most contacts of a kind of pair, or all: between bodies, and of bodies with the environment.
 Limits = tuple[int | None, int | None]
 
@@ -121,8 +119,9 @@ def shallow(a: Side, b: Side) -> Float[Array, ""]:
     return jnp.where(closing > way, way / jnp.where(closing > way, closing, 1), 1)
 
 
-def flies_apart(a: Side, b: Side) -> Bool[Array, ""]:
-    """Whether a plane separates a pair, with some room, after the free motion of its bodies.
+def clearance(a: Side, b: Side) -> Float[Array, ""]:
+    """Scaling, about each reference, at which a plane still separates a pair after the free motion
+    of its bodies: theirs is at least that.
 
     It is the half-space's, or halfway between those that face the pair before the step and after
     it: bodies that pass through each other are not apart.
@@ -131,12 +130,12 @@ def flies_apart(a: Side, b: Side) -> Bool[Array, ""]:
     end_a, end_b = (_freely_moved(side) for side in (a, b))
     if not b.shape.scaled:
         normal, height = height_above(end_a, end_b)
-        return height > CLEAR * _extent(end_a, -normal)
+        return height / _extent(end_a, -normal)
     before, after = (
         p.reference - q.reference for p, q in ((current(a), current(b)), (end_a, end_b))
     )
     normal = safe_unit(safe_unit(before) + safe_unit(after))
-    return dot(normal, after) > CLEAR * (_extent(end_a, -normal) + _extent(end_b, normal))
+    return dot(normal, after) / (_extent(end_a, -normal) + _extent(end_b, normal))
 
 
 def _extent(piece: Piece, direction: Float[Array, "3"]) -> Float[Array, ""]:

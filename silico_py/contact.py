@@ -28,6 +28,7 @@ from silico_py.solver.dense import dot, matmul, safe_norm
 
 EASED_FRICTION = 0.7  # share of friction that full easing takes away
 FIRMER_FRICTION = 1.0  # the same that it adds the other way
+CLEAR = 1.05  # scaling at the end of free motion from which on a pair flies apart
 LEEWAY = 0.025  # slip in a step, in lengths of the pair, that friction has room for on the way
 
 
@@ -113,7 +114,7 @@ class Contact(NamedTuple):
     origin: Float[Array, "3"]  # of the contact point unknown, world [m]
     slack_unit: Float[Array, ""]  # of shapes and friction: 1, more for distant pairs
     least_alpha: Float[Array, ""]  # at the end of the step: 1, less lets shapes overlap
-    flies: Bool[Array, ""]  # whether free motion ends with the pair apart
+    clearance: Float[Array, ""]  # scaling that free motion ends above
     in_flight: Bool[Array, ""]  # whether it does so with every pair of both bodies
     leeway: Float[Array, ""]  # products of friction over those of the gap, on the way
     nested: Nested | None = None
@@ -122,6 +123,11 @@ class Contact(NamedTuple):
     def arity(self) -> int:
         """Number of moving bodies."""
         return 1 if self.b.motion is None else 2
+
+    @property
+    def flies(self) -> Bool[Array, ""]:
+        """Whether free motion ends with the pair apart."""
+        return self.clearance > CLEAR
 
     @property
     def sliding(self) -> Float[Array, ""]:

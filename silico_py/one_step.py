@@ -17,7 +17,7 @@ from silico_py.assembly import ContactBatch, assemble
 from silico_py.broad_phase import Limits, Separation
 from silico_py.contact import Contact, Formulation, Touch
 from silico_py.friction import project
-from silico_py.integrator import Motion, next_pose
+from silico_py.integrator import Motion, dynamics, next_pose
 from silico_py.options import SolverOptions
 from silico_py.scene import Scene, State, check_precision
 from silico_py.solver import Guess, Options, Problem, Solution, Variables, compact, solve
@@ -145,8 +145,7 @@ def solved(
 def _rounding(begun: Begun) -> Float[Array, ""]:
     """Tolerance without contacts: nothing is relaxed then, so nothing but rounding excuses a
     residual."""
-    m = begun.motions
-    given = m.timestep[:, None] * jnp.concatenate([m.force, m.torque], axis=1)
+    given = each(dynamics)(begun.start.y, begun.motions)  # all that y has to balance
     largest = jnp.max(jnp.abs(given) / begun.problem.node_scale)
     return jax.lax.stop_gradient(100 * jnp.finfo(largest.dtype).eps * (1 + largest))
 

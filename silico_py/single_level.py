@@ -33,6 +33,9 @@ from silico_py.solver import CellResidual, CellVariables, ProductCone
 from silico_py.solver.dense import safe_norm, safe_unit
 
 DISTANT = 10.0  # scaling of a pair from which on it is a unit where the pair flies apart
+# The most that this unit may be, in what free motion leaves between the scaling and 1: forces jump
+# where it doubles, and those of slender shapes that start many sizes away need not be small.
+AWAY = 10.0
 START_GAMMA = 10.0  # largest normal impulse of the start, dimensionless
 START_PUSH = 2.0  # the same of what it does to the bodies: flat shapes have sensitivities above 10
 # Scaling beyond which the impulse of the start falls with distance: pairs far apart would throw
@@ -110,7 +113,7 @@ def start_contact(c: Contact) -> tuple[Contact, CellVariables]:
     alpha, dtype = s.primal.alpha, s.primal.alpha.dtype
     # What is far away and stays there has slacks and, at a long arm, slips of that size: their
     # products would be as large, and steps that suit them none that suits what touches.
-    slack_unit = jnp.where(c.flies, doubled(alpha / DISTANT), 1)
+    slack_unit = doubled(jnp.minimum(alpha / DISTANT, AWAY * (c.clearance - 1)))
     far = jnp.maximum(1, alpha / START_FAR)
     push = safe_norm(a.sensitivity(s.dual_a, c.length))
     most = START_PUSH / jnp.maximum(push, START_PUSH / START_GAMMA)

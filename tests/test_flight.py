@@ -1,5 +1,7 @@
 """Flat and slender bodies in free flight near a floor: closed form, and the fewest iterations."""
 
+from itertools import pairwise
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -66,6 +68,38 @@ def test_first_steps_of_flat_bodies_in_flight(name):
     free = states.velocity + TIMESTEP * jnp.array([0, 0, -9.81])
     # What the relaxation pushes at a distance: rho N / (alpha - 1), N up to an inverse thickness.
     np.testing.assert_allclose(after.velocity, free, atol=1e3 * RHO)
+
+
+@pytest.mark.parametrize("half_side", [0.0025, 0.01, 0.02])
+def test_forces_of_rods_fade_where_they_begin_to_fly_apart(half_side):
+    """Tilted by 45 degrees above the floor; the start is many of its sides away."""
+    half_length, h = 0.5, 0.01
+    rod = sp.Box((half_side, half_side, half_length))
+    scene = above_floor(h, 0.5, box=rod)
+    reach = (half_side + half_length) / np.sqrt(2)
+    tilt = [[np.cos(np.pi / 8), np.sin(np.pi / 8), 0, 0]]
+
+    def force(scaling):
+        height = scaling * reach + 9.81 * h**2  # after free motion at that scaling
+        _, info = stepped(scene, scene.state([[0, 0, height]], tilt), relaxation=1e-2, polish=0)
+        assert info.converged
+        return float(info.contacts.force[0, 2])
+
+    assert force(1.05 - 1e-6) < 1.05 * force(1.05 + 1e-6)
+    forces = [force(scaling) for scaling in np.linspace(1, 3, 41)]
+    assert all(b < a < 2.5 * b for a, b in pairwise(forces[1:]))
+
+
+@pytest.mark.parametrize(("timestep", "spin"), [(0.1, 300.0), (0.01, 5e3), (0.001, 3e4)])
+def test_bodies_that_spin_by_many_turns_a_step_fly_on(timestep, spin):
+    """As accurately as the momentum of such a turn is rounded."""
+    scene = sp.Scene([sp.Body("box", sp.Box((0.1, 0.2, 0.3)), mass=2.0)], timestep=timestep)
+    for seed in range(5):
+        axis = np.random.default_rng(seed).normal(size=3)
+        state = scene.state(angular_velocity=[spin * axis / np.linalg.norm(axis)])
+        after, info = stepped(scene, state)
+        assert info.converged and info.iterations <= 30
+        np.testing.assert_allclose(after.velocity, [[0, 0, -9.81 * timestep]], atol=1e-12)
 
 
 def motions(scene, state):
