@@ -137,7 +137,7 @@ class MinkowskiSum(ConvexShape):
         of directions (2562, stretched to the shape's own extents), integrated exactly by
         signed tetrahedra, then extrapolated with the next coarser level (642). Relative
         error a few 1e-4 for smooth pieces, up to about 1e-2 for sums with sharp edges; see
-        the tests. Differentiable, and usable under `jit`.
+        the tests. Usable under `jit` and differentiable, to the accuracy of the value.
         """
         fine = self._inscribed_moments(QUADRATURE_LEVEL)
         coarse = self._inscribed_moments(QUADRATURE_LEVEL - 1)
