@@ -124,7 +124,7 @@ def clearance(a: Side, b: Side) -> Float[Array, ""]:
     of its bodies: theirs is at least that.
 
     It is the half-space's, or halfway between those that face the pair before the step and after
-    it: bodies that pass through each other are not apart.
+    it: bodies that pass through each other are not apart, and there is none if they do so exactly.
     """
     a, b = jax.lax.stop_gradient((a, b))
     end_a, end_b = (_freely_moved(side) for side in (a, b))
@@ -135,7 +135,8 @@ def clearance(a: Side, b: Side) -> Float[Array, ""]:
         p.reference - q.reference for p, q in ((current(a), current(b)), (end_a, end_b))
     )
     normal = safe_unit(safe_unit(before) + safe_unit(after))
-    return dot(normal, after) / (_extent(end_a, -normal) + _extent(end_b, normal))
+    reach = _extent(end_a, -normal) + _extent(end_b, normal)
+    return jnp.where(reach > 0, dot(normal, after) / jnp.where(reach > 0, reach, 1), 0)
 
 
 def _extent(piece: Piece, direction: Float[Array, "3"]) -> Float[Array, ""]:
