@@ -15,7 +15,6 @@ from silico_py.broad_phase import Candidates, Limits
 from silico_py.collision_program import SlackMap, pair_length
 from silico_py.common_form import common
 from silico_py.contact import (
-    CLEAR,
     Contact,
     Formulation,
     Side,
@@ -358,7 +357,7 @@ def _contacts(
         slack_unit=one,
         least_alpha=one,
         clearance=clearance,
-        in_flight=clearance > CLEAR,
+        in_flight=jnp.zeros_like(length, bool),  # see `_in_flight`
         leeway=one,
     )
     return contacts, anchors

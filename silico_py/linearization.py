@@ -133,12 +133,12 @@ def _along(
         following = next_state(begun.motions, begun.arm, point.y)
         here = replace(options, relaxation=rho, gradient_relaxation=None)
         place = Place(scene, state, control, here, point, point.y, following)
-        matrices = [
-            jnp.where(found.converged, matrix, jnp.nan)
-            for matrix in with_derivatives(place, sensitivity.matrices(where))
-        ]
+        matrices = jax.tree.map(
+            lambda matrix: jnp.where(found.converged, matrix, jnp.nan),
+            with_derivatives(place, sensitivity.matrices(where)),
+        )
         if not with_step:
-            return point, tuple(matrices)
+            return point, matrices
         solution = found._replace(variables=implicit(begun.problem, point, rho))
         return point, (*matrices, *end(begun, solution, options))
 

@@ -217,7 +217,7 @@ def _by_fading(
     def acting(a: Side, b: Side, c: Contact) -> Float[Array, ""]:
         return broad_phase.share(broad_phase.distance(a, b))
 
-    share = each(acting)(contacts.a, contacts.b, contacts)
+    share = contacts.impulse / whole.impulse
     change -= each(jax.grad(broad_phase.least_alpha))(share)[:, None] * weights[:, GAP]
     return _through_inputs(group, acting, change, bodies)
 

@@ -31,10 +31,10 @@ from silico_py.solver.iterate import (
     Iterate,
     Measures,
     Options,
-    Solved,
     is_done,
     is_past_folds,
     is_polished,
+    is_polishing,
     measure,
 )
 from silico_py.solver.path import Path, by_mode
@@ -78,7 +78,7 @@ def begin(
     path = _path(problem, w, measures, how, options)
     folds = (easing != 0).astype(int)
     way = how.eases.astype(easing.dtype)
-    first = w, folds, measures.residual, jnp.zeros((), bool), _solved(w, measures)
+    first = w, folds, measures.residual, jnp.zeros((), bool), (w, measures.errors)
     return Iterate(w, measures, iterations, iterations, zero, easing, way, path, left, *first)
 
 
@@ -116,8 +116,7 @@ def is_walking(problem: Problem, it: Iterate, how: Attempt, options: Options) ->
     hopeless |= it.path.active & lost
     searching = (it.iterations < options.max_iterations) & (problem.monotone | ~hopeless)
     first = _needs_a_step(it, how, options)
-    done = is_done(it, options) | it.climbing
-    return jnp.where(done, (it.polishing > 0) | first, searching)
+    return jnp.where(is_polishing(it, options), (it.polishing > 0) | first, searching)
 
 
 def _needs_a_step(it: Iterate, how: Attempt, options: Options) -> Bool[Array, ""]:
@@ -133,34 +132,29 @@ def _polished(old: Iterate, new: Iterate, how: Attempt, options: Options) -> Ite
     One step may raise the error, for the next one often lowers it by much more; if that does not,
     both are taken back.
     """
-    done = is_done(old, options) | old.climbing
-    before = choose(old.climbing, old.left, _solved(old.w, old.measures))
-    lower = new.measures.error < before.error
+    done = is_polishing(old, options)
+    before = choose(old.climbing, old.left, (old.w, old.measures.errors))
+    lower = new.measures.error < old.measures.with_errors(before[1]).error
     worth_it = ~is_polished(old.measures, options) & is_past_folds(new) & (old.polishing > 1)
     climbing = done & ~lower & ~old.climbing & worth_it
     enough = ~(lower | climbing) | is_polished(new.measures, options, POLISH_TO)
-    w, nodes, own, complementarity, short_steps, easing = choose(
+    w, errors, short_steps, easing = choose(
         done & ~(lower | climbing),
         (*before, old.short_steps, old.easing),
-        (*_solved(new.w, new.measures), new.short_steps, new.easing),
+        (new.w, new.measures.errors, new.short_steps, new.easing),
     )
     counted = ~done | _needs_a_step(old, how, options)
-    # Nothing but the errors is read of the measures of an attempt that has converged.
-    measures = new.measures._replace(nodes=nodes, own=own, complementarity=complementarity)
     return new._replace(
         iterations=jnp.where(counted, new.iterations, old.iterations),
         polishing=jnp.where(done, jnp.where(enough, 0, old.polishing - 1), new.polishing),
         w=w,
-        measures=measures,
+        # Nothing but the errors is read of the measures of an attempt that has converged.
+        measures=new.measures.with_errors(errors),
         short_steps=short_steps,
         easing=easing,
         climbing=climbing,
         left=before,
     )
-
-
-def _solved(w: Variables, m: Measures) -> Solved:
-    return Solved(w, m.nodes, m.own, m.complementarity)
 
 
 def _advance(problem: Problem, it: Iterate, options: Options) -> Iterate:

@@ -59,6 +59,9 @@ class Options(NamedTuple):
         return self._replace(**larger)
 
 
+Errors = tuple[Array, Array, Array]  # nodes, own and complementarity of `Measures`
+
+
 class Measures(NamedTuple):
     """The conditions with the size of their rows and the error of complementarity.
 
@@ -77,6 +80,16 @@ class Measures(NamedTuple):
     complementarity: Float[Array, ""]
 
     @property
+    def errors(self) -> Errors:
+        """The three of them."""
+        return self.nodes, self.own, self.complementarity
+
+    def with_errors(self, errors: Errors) -> Measures:
+        """The same with those of another point."""
+        nodes, own, complementarity = errors
+        return self._replace(nodes=nodes, own=own, complementarity=complementarity)
+
+    @property
     def residual(self) -> Float[Array, ""]:
         """Largest row."""
         return jnp.maximum(self.nodes, self.own)
@@ -90,20 +103,6 @@ class Measures(NamedTuple):
     def is_finite(self) -> Bool[Array, ""]:
         """Whether both are."""
         return jnp.isfinite(self.residual) & jnp.isfinite(self.complementarity)
-
-
-class Solved(NamedTuple):
-    """A solution, and its errors."""
-
-    w: Variables
-    nodes: Float[Array, ""]
-    own: Float[Array, ""]
-    complementarity: Float[Array, ""]
-
-    @property
-    def error(self) -> Float[Array, ""]:
-        """The largest."""
-        return jnp.maximum(jnp.maximum(self.nodes, self.own), self.complementarity)
 
 
 class Iterate(NamedTuple):
@@ -122,7 +121,7 @@ class Iterate(NamedTuple):
     folds: Int[Array, ""]  # how often it has
     fold_residual: Float[Array, ""]  # of the step that met the first fold
     climbing: Bool[Array, ""]  # whether polishing has left a solution for what is worse
-    left: Solved  # the solution it left
+    left: tuple[Variables, Errors]  # the solution it left
 
     @property
     def stalled(self) -> Bool[Array, ""]:
@@ -155,6 +154,11 @@ def is_solved(it: Iterate, options: Options) -> Bool[Array, ""]:
 def is_done(it: Iterate, options: Options) -> Bool[Array, ""]:
     """Whether the problem itself is solved."""
     return is_solved(it, options) & (it.easing == 0)
+
+
+def is_polishing(it: Iterate, options: Options) -> Bool[Array, ""]:
+    """Whether the problem itself is solved, or was until polishing left its solution."""
+    return is_done(it, options) | it.climbing
 
 
 def is_exact(m: Measures, options: Options) -> Bool[Array, ""]:
