@@ -59,10 +59,13 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="a short version, in minutes")
     parser.add_argument("--shapes", nargs="+", default=(), help="of robustness_floor: only these")
     parser.add_argument("--seed", type=int, default=0, help="of robustness_floor: other drops")
+    parser.add_argument("--cold", action="store_true", help="of it: without the warm start")
+    parser.add_argument("--scenes", nargs="+", default=(), help="of derivatives: only these")
     given = parser.parse_args()
     for kind, names, known in (
         ("benchmarks", given.names, ALL),
         ("shapes", given.shapes, sp.scenes.SHAPES),
+        ("scenes", given.scenes, sp.scenes.SCENES),
     ):
         if set(names) - set(known):
             parser.error(f"unknown {kind} {sorted(set(names) - set(known))}; known: {list(known)}")
@@ -71,7 +74,14 @@ def main() -> int:
     # Relaxations down to 1e-10 need double precision.
     jax.config.update("jax_enable_x64", True)
     console, missed = Console(), []
-    own = {"robustness_floor": {"shapes": tuple(given.shapes), "seed": given.seed}}
+    own = {
+        "robustness_floor": {
+            "shapes": tuple(given.shapes),
+            "seed": given.seed,
+            "cold": given.cold,
+        },
+        "derivatives": {"scenes": tuple(given.scenes)},
+    }
     for name in given.names or ALL:
         keeps = hasattr(os, "sched_setaffinity") and harness.cores() > 1
         if keeps and name in ON_ONE_CORE:

@@ -22,6 +22,7 @@ from benchmarks import harness
 from silico_py import reference
 from silico_py.reference.collision import solvers
 from silico_py.reference.sampling import PAIRS
+from silico_py.solver.compilation import UNOPTIMIZED
 
 QUICK_COUNT, FULL_COUNT = 30, 1000
 QUICK_PAIRS = PAIRS[::5]  # compiling takes most of the time
@@ -103,10 +104,9 @@ def measure(kinds: tuple[str, str], count: int) -> dict[str, Any]:
 def collide(pairs: list[reference.Pair]) -> tuple[sp.Collision, np.ndarray]:
     """`sp.collide` of all pairs and the errors of its slopes, in batches of equal size."""
     batches = [pairs[k : k + BATCH] for k in range(0, len(pairs), BATCH)]
-    # Run a few times only: optimising would take longer than it saves.
     compiled = jax.jit(
         jax.vmap(lambda pair: (sp.collide(*pair), slope_error(*pair))),
-        compiler_options={"xla_backend_optimization_level": 0},
+        compiler_options=UNOPTIMIZED,
     )
     parts = [compiled(jax.tree.map(lambda *v: np.stack(v), *batch)) for batch in batches]
     return jax.tree.map(lambda *v: np.concatenate([np.asarray(part) for part in v]), *parts)

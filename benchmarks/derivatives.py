@@ -41,13 +41,13 @@ class Errors(NamedTuple):
     doubt: np.ndarray
 
 
-def run(quick: bool, console: Console) -> bool:
+def run(quick: bool, console: Console, scenes: tuple[str, ...] = ()) -> bool:
     """True when every column that differences can judge is within its bar, and all are finite."""
     count = QUICK_STATES if quick else FULL_STATES
     heads = ("scene", "rho", "states", "NaN", "columns", "wrong", "unclear", "largest")
     out, results = Table(*heads, box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True), {}
     out.columns[0].no_wrap = True
-    for name, make in ready.chosen(quick).items():
+    for name, make in ready.chosen(quick, scenes).items():
         scene, state = make()
         states = random_states(scene, state, count)
         for rho, bar in BARS.items():

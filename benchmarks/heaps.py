@@ -29,7 +29,7 @@ HEAPS: tuple[tuple[int, tuple[int, int] | None], ...] = (  # bodies, limits
     (16, (48, 40)),
 )
 SECONDS = 1.5
-FREQUENCIES = (30, 100)
+FREQUENCIES = (10, 30, 100)
 RELAXATIONS = (1e-3, 1e-5)
 CASES = [(f, rho) for f in FREQUENCIES for rho in RELAXATIONS]
 QUICK_MEMBERS, FULL_MEMBERS = 2, 10

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import silico_py as sp
 
 QUICK = ("drop:box", "drop:capsule", "planar_push")
 
 
-def chosen(quick: bool) -> dict[str, Callable[..., tuple[sp.Scene, sp.State]]]:
-    """All, or a few with few kinds of contact."""
-    return {name: sp.scenes.SCENES[name] for name in (QUICK if quick else sp.scenes.SCENES)}
+def chosen(
+    quick: bool, names: Sequence[str] = ()
+) -> dict[str, Callable[..., tuple[sp.Scene, sp.State]]]:
+    """Those of these names, or without any all, or a few with few kinds of contact."""
+    return {
+        name: sp.scenes.SCENES[name] for name in names or (QUICK if quick else sp.scenes.SCENES)
+    }

@@ -25,13 +25,20 @@ SECONDS = 1.5
 QUICK_MEMBERS, FULL_MEMBERS = 10, 100
 
 
-def run(quick: bool, console: Console, shapes: tuple[str, ...] = (), seed: int = 0) -> bool:
-    """All primitives, or `shapes`, from the drops of a seed; True when every bar is met."""
+def run(
+    quick: bool,
+    console: Console,
+    shapes: tuple[str, ...] = (),
+    seed: int = 0,
+    cold: bool = False,
+) -> bool:
+    """All primitives, or `shapes`, from the drops of a seed; every step from its own start if
+    `cold`; True when every bar is met."""
     members = QUICK_MEMBERS if quick else FULL_MEMBERS
     frequencies = (10, 30, 100) if quick else FREQUENCIES
     relaxations = (1e-3, 1e-6, 1e-10) if quick else RELAXATIONS
     results: dict[str, Any] = {}
-    file = f"robustness_floor_{seed}" if seed else "robustness_floor"
+    file = "robustness_floor" + f"_{seed}" * (seed != 0) + "_cold" * cold
     for name in shapes or tuple(sp.scenes.SHAPES):
         scene, _ = sp.scenes.drop(name, friction=0.2)
         results[name] = harness.cases(
@@ -42,6 +49,7 @@ def run(quick: bool, console: Console, shapes: tuple[str, ...] = (), seed: int =
             SECONDS,
             name,
             console,
+            not cold,
         )
         console.print(table(name, results[name], frequencies, relaxations))
         harness.save(file, results, quick)

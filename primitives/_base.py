@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Callable
+from functools import wraps
+from inspect import signature
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -37,8 +40,35 @@ class MassProperties(NamedTuple):
     inertia: Matrix3
 
 
-# A primitive is such a class; the name says which.
-primitive = pytree
+OF_A_POINT = "gauge", "interior", "contains", "support"  # functions of one point or direction
+Class = TypeVar("Class", bound=type)
+
+
+def primitive(cls: Class) -> Class:
+    """A `pytree` whose functions of a point refuse what is none."""
+    for name in set(OF_A_POINT) & set(vars(cls)):
+        setattr(cls, name, _of_a_point(vars(cls)[name]))
+    return pytree(cls)
+
+
+def _of_a_point(method: Callable) -> Callable:
+    """The method with its argument as an array of three numbers."""
+    arguments = signature(method)
+    name = list(arguments.parameters)[1]
+
+    @wraps(method)
+    def call(*args: Any, **named: Any) -> Any:
+        shape, given = arguments.bind(*args, **named).arguments.values()
+        try:
+            point = jnp.asarray(given)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{name}: expected three numbers, got {given!r}") from error
+        if point.shape != (3,):
+            raise ValueError(f"{name}: expected shape (3,), got {point.shape}; map with jax.vmap")
+        is_float = jnp.issubdtype(point.dtype, jnp.floating)
+        return method(shape, point if is_float else point.astype(shape.dtype))
+
+    return call
 
 
 def sign(x: Array) -> Array:
@@ -93,7 +123,7 @@ class ConvexShape(Shape, ABC):
     auxiliaries; the rest is shared.
     """
 
-    scaled: ClassVar[bool] = True
+    scaled: ClassVar[bool] = True  # whether alpha changes the set
 
     @property
     def n_aux(self) -> int:

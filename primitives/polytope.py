@@ -55,8 +55,8 @@ class Polytope(ConvexShape):
         A: (m, 3) outward normals
         b: (m,) offsets [m]
         reference: (3,) centre of the scaling [m]; chosen as above unless given
-        topology: which faces meet at which vertex, for A and b that are known only as shapes;
-            found from others
+        topology: which faces meet at which vertex, where A and b are known only as shapes;
+            where they are known it is found from them, whatever is given
 
     Raises:
         ValueError: on wrong shapes, NaN, rows of zeros, or a set that is empty, flat or

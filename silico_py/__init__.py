@@ -1,5 +1,7 @@
 """Differentiable rigid-body contact simulation: one complementarity problem a step."""
 
+from typing import Any as _Any
+
 from silico_py import rotation as rotation
 from silico_py import scenes as scenes
 from silico_py.body import Body as Body
@@ -26,6 +28,8 @@ from silico_py.primitives import MinkowskiSum as MinkowskiSum
 from silico_py.primitives import PaddedPolytope as PaddedPolytope
 from silico_py.primitives import Polytope as Polytope
 from silico_py.primitives import Sphere as Sphere
+from silico_py.scene import ContactPair as ContactPair
+from silico_py.scene import Fixture as Fixture
 from silico_py.scene import Scene as Scene
 from silico_py.scene import State as State
 from silico_py.simulate import Trajectory as Trajectory
@@ -36,12 +40,19 @@ from silico_py.status import Status as Status
 from silico_py.viewing import save_html as save_html
 from silico_py.viewing import show as show
 from silico_py.viewing import view as view
+from silico_py.warm_start import Remembered as Remembered
+
+_LATER = {"planning", "reference", "study"}  # packages that are imported when they are asked for
 
 
-def __getattr__(name: str) -> str:
-    """`__version__`, looked up when asked for: a checkout that is not installed has none."""
+def __getattr__(name: str) -> _Any:
+    """`__version__`, looked up when asked for: a checkout that is not installed has none; and the
+    packages that are imported later."""
+    from importlib import import_module
+    from importlib.metadata import version
+
     if name == "__version__":
-        from importlib.metadata import version
-
         return version("silico-py")
+    if name in _LATER:
+        return import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from silico_py import friction
+from silico_py.collision import ITERATIONS as COLLISION_ITERATIONS
 from silico_py.collision import WARM_RELAXATION, Located, locate, optimum, solve_collision
 from silico_py.collision_program import Warm, without_excess
 from silico_py.contact import (
@@ -34,7 +35,6 @@ from silico_py.solver import CellJacobian, CellResidual, CellVariables, ProductC
 from silico_py.solver.problem import forward_jacobian
 
 START_GAP = 0.1  # smallest gap of the start
-COLLISION_ITERATIONS = 50
 
 
 def formulation(collision_relaxation: float | Array, warm_start: bool | Array) -> Formulation:

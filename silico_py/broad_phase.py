@@ -89,7 +89,7 @@ def nearest(nodes: Int[np.ndarray, "pairs arity"], a: Side, b: Side, most: int) 
 
 
 def share(far: Float[Array, "*pairs"]) -> Float[Array, "*pairs"]:
-    """Of the forces of a pair that act, by its `distance`: 1 up to 0, nothing from 1 on."""
+    """Share of its forces with which a pair acts, by its `distance`: 1 up to 0, none from 1 on."""
     return 1 - _smooth(jnp.clip(far, 0, 1))
 
 

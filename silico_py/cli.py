@@ -208,10 +208,13 @@ def plan(
         raise typer.Exit(1)
 
 
-@app.command()
+@app.command(context_settings={"ignore_unknown_options": True})
 def bench(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME", help="Benchmarks to run; all by default.")
+        list[str] | None,
+        typer.Argument(
+            metavar="NAME", help="Benchmarks to run, all by default, and their options."
+        ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A short version, in minutes.")] = False,
 ) -> None:

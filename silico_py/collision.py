@@ -47,6 +47,7 @@ from silico_py.solver.outlining import outlined
 from silico_py.validation import count, number, quaternions, vector
 
 ROUNDINGS = 20  # of the alpha of the start, least relaxation: that of shapes far apart is large
+ITERATIONS = 50  # Newton steps, at most
 DEFAULT_RELAXATION = {"float32": 1e-5, "float64": 1e-11}
 POLISH = 3  # Newton steps, at most, from the tolerance to rounding
 # A warm start is a point well inside: from the solution at 1e-2 the program of a pose 0.01 s
@@ -195,7 +196,7 @@ def collide(
     shape_b: ConvexShape,
     pose_b: tuple[ArrayLike, ArrayLike],
     relaxation: float | Array | None = None,
-    max_iterations: int = 50,
+    max_iterations: int = ITERATIONS,
 ) -> Collision:
     """Solve the collision program of two convex shapes at given poses.
 

@@ -142,7 +142,7 @@ def _slots(batch: ConvexShape, own: np.ndarray) -> ConvexShape:
 
 
 def _in_form(batch: ConvexShape, form: Form) -> tuple[SlackMap, tuple[Array, Array, Array]]:
-    """Maps of one kind in a larger form; length, reference and least excess of each shape."""
+    """Maps of one kind in a larger form; length, reference and usual excess of each shape."""
     rows, free = form.rows_of(batch.cone), np.arange(form.n_aux) >= batch.n_aux
 
     def one(shape: ConvexShape) -> tuple[SlackMap, tuple[Array, Array, Array]]:

@@ -78,6 +78,7 @@ class SideDerivative(NamedTuple):
 
     @property
     def d_normal(self) -> Blocks:
+        """Of the normal, by all it depends on."""
         return self.d_turned + self.d_pressed
 
 
@@ -302,11 +303,11 @@ def _limit(
 
 
 SINGLE_LEVEL = Formulation(
-    contact_cone,
-    lambda a, b: sum(_of_primals(a, b).sizes.values()),
-    contact_rows,
-    contact_jacobian,
-    pose_derivative,
-    start_contact,
-    touch,
+    cone=contact_cone,
+    primals=lambda a, b: sum(_of_primals(a, b).sizes.values()),
+    rows=contact_rows,
+    jacobian=contact_jacobian,
+    pose_derivative=pose_derivative,
+    start=start_contact,
+    touch=touch,
 )

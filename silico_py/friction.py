@@ -27,8 +27,8 @@ def start(friction: Float[Array, ""]) -> tuple[Float[Array, "4"], Float[Array, "
 
 
 def shares(rows: int, leeway: Float[Array, " contacts"]) -> Float[Array, "contacts rows"]:
-    """Of the relaxation, at which the products of so many slack rows end: in their larger unit
-    those of friction end lower."""
+    """Share of the relaxation at which the product of each of so many slack rows ends: in their
+    larger unit those of friction end lower."""
     late = np.arange(rows) >= first_row(rows)
     return jnp.where(late, 1 / leeway[:, None], 1)
 

@@ -1,4 +1,8 @@
-"""First-order variational integrator on position and orientation (Cayley map)."""
+"""First-order variational integrator on position and orientation (Cayley map).
+
+Source: Marsden and West, Discrete mechanics and variational integrators, 2001; single-level contact
+simulation, III-B, with the Cayley map for turns: it has no limit on their size.
+"""
 
 from __future__ import annotations
 

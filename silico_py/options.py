@@ -36,7 +36,7 @@ class SolverOptions:
         gradient_relaxation: rho of the solution at which the step is differentiated; larger is
             smoother. None takes `relaxation`. A step converges if both solutions are found.
         max_iterations: Newton steps allowed a step, further attempts included; the solution at
-            `gradient_relaxation` is allowed as many. About 10 are usual and the papers allow 30;
+            `gradient_relaxation` is allowed as many. About 10 are usual and the paper allows 30;
             most of the few steps that take more take 60, the rarest hundreds. Set fewer where an
             answer in time matters more than a solved step.
         polish: Newton steps, at most, that take a converged step from rho / 10 to rounding;
@@ -56,7 +56,8 @@ class SolverOptions:
         ValueError: for a value out of range.
 
     The relaxations, `max_iterations`, `polish` and `collision_warm_start` are leaves of a pytree:
-    changing them does not compile again.
+    changing their values does not compile again, but `gradient_relaxation` from None to a number
+    does.
     """
 
     relaxation: float | Array = 1e-6
@@ -159,7 +160,7 @@ def or_default(options: SolverOptions | None) -> SolverOptions:
 def check_relaxations(
     name: str, values: Sequence[float] | Array, dtype: jnp.dtype
 ) -> tuple[Any, ...]:
-    """All of them, as floats where they are known.
+    """Several relaxations, as floats where they are known.
 
     Raises:
         ValueError: for none at all, and for one that `SolverOptions` or the precision refuses.
@@ -178,7 +179,7 @@ def check_relaxations(
 
 
 def relaxations(options: SolverOptions, dtype: jnp.dtype) -> tuple[Array, Array]:
-    """Of a step, and of its derivatives."""
+    """The relaxations of a step and of its derivatives."""
     smooth = options.gradient_relaxation
     both = options.relaxation, options.relaxation if smooth is None else smooth
     one, other = (jnp.asarray(rho, dtype) for rho in both)

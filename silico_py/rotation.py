@@ -1,10 +1,15 @@
-"""Rotations of bodies: unit quaternions (w, x, y, z) and the Cayley map."""
+"""Rotations of bodies: unit quaternions (w, x, y, z) and the Cayley map.
+
+All but `about` take jax or numpy arrays, with any leading axes.
+"""
 
 from __future__ import annotations
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
+from numpy.typing import ArrayLike
 
+from silico_py.primitives._checks import concrete
 from silico_py.primitives._rotation import (
     Quaternion,
     Vector3,
@@ -14,8 +19,10 @@ from silico_py.primitives._rotation import (
     skew,
 )
 from silico_py.solver.dense import dot, norm
+from silico_py.validation import number, vector
 
 __all__ = [
+    "about",
     "between",
     "cayley",
     "cayley_tangent",
@@ -30,6 +37,19 @@ __all__ = [
 ]
 
 matrix = rotation_matrix
+
+
+def about(axis: ArrayLike, angle: ArrayLike) -> Quaternion:
+    """The quaternion of a turn by `angle` [rad] about `axis` (3,), of any length.
+
+    Raises:
+        ValueError: for an axis of another shape or without a direction, or what is not finite.
+    """
+    direction, half = vector("axis", axis, 3), number("angle", angle) / 2
+    length = concrete(norm(direction))
+    if length is not None and length == 0:
+        raise ValueError("axis: is zero; give it a direction")
+    return jnp.concatenate([jnp.cos(half)[None], jnp.sin(half) * direction / norm(direction)])
 
 
 def normalize(q: Quaternion) -> Quaternion:

@@ -225,7 +225,14 @@ def check_precision(scene: Scene) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class ContactPair:
-    """Piece `piece_a` of body `body_a` against a piece of `body_b`, or fixture `piece_b`."""
+    """Two pieces that may touch.
+
+    Attributes:
+        body_a: index into `Scene.bodies`.
+        piece_a: index into its `pieces`.
+        body_b: the same of the other one, None for the environment.
+        piece_b: index into the pieces of `body_b`, or into `Scene.environment`.
+    """
 
     body_a: int
     piece_a: int

@@ -42,7 +42,13 @@ def floor() -> HalfSpace:
 
 
 def tilt(axis: int, angle: float) -> tuple[float, float, float, float]:
-    """Quaternion of a rotation by `angle` [rad] about coordinate axis 0, 1 or 2."""
+    """Quaternion of a rotation by `angle` [rad] about coordinate axis 0, 1 or 2, in plain numbers.
+
+    Raises:
+        ValueError: for another axis.
+    """
+    if axis not in (0, 1, 2):
+        raise ValueError(f"axis: must be 0, 1 or 2, got {axis!r}")
     x, y, z = (math.sin(angle / 2) * (axis == k) for k in range(3))
     return math.cos(angle / 2), x, y, z
 

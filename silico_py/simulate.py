@@ -21,7 +21,12 @@ from silico_py.warm_start import Remembered, check_guess, nothing
 
 
 class Trajectory(NamedTuple):
-    """States after each step and their infos, stacked over time."""
+    """Result of `rollout`.
+
+    Attributes:
+        state: after each step, with a leading axis of steps; the start is not among them.
+        info: of each step, with the same axis; its `guess` is None.
+    """
 
     state: State
     info: Info

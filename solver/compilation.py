@@ -10,11 +10,10 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import get_opaque_trace_state
 
+# Of programs that run a few times: optimising them would take longer than it saves.
+UNOPTIMIZED: dict[str, Any] = {"xla_backend_optimization_level": 0}
 # Of programs that run once: a few hundred operations compile in a third of the time.
-QUICKLY: dict[str, Any] = {
-    "xla_backend_optimization_level": 0,
-    "xla_cpu_use_fusion_emitters": False,
-}
+QUICKLY: dict[str, Any] = UNOPTIMIZED | {"xla_cpu_use_fusion_emitters": False}
 
 
 def jitted(function: Callable, options: Callable[[], dict[str, Any]], **how: Any) -> Callable:

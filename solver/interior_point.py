@@ -6,9 +6,9 @@ step halved until the residual or the complementarity error goes down (see `step
 
 Where a problem is not monotone its central path folds, and Newton steps shrink to nothing
 before a fold. Each iterate therefore carries an easing, from 0 (the problem itself) to 1 (a
-tamer relative that the cells offer, see `CellGroup`): a short step sets it to 1, every other
-step halves it until the problem itself is back. Where that stalls, the attempt is over; `search`
-says what comes next. Of a problem with one node every other easing goes to -1, another tamer
+tamer relative that the cells offer, see `CellGroup`): a short step sets it to 1, each longer step
+halves it until the problem itself is back. Where that stalls, the attempt is over; `search`
+says what comes next. Of a problem with one node easings alternate between 1 and -1, another tamer
 relative: what draws iterates to the end of a branch of solutions in one lets go of them in the
 other. One kind of attempt follows a path (see `path`) from the start until that
 has turned and Newton's method takes a long step again.
@@ -55,7 +55,7 @@ class Attempt(NamedTuple):
         follow: whether to follow a path until it has turned.
         closely: whether such a path is followed closely, to its end if need be.
         timid: whether it gives up where easing would begin.
-        brief: whether it does so where easing begins once more.
+        brief: whether it does so where easing begins a second time.
         eases: whether short steps begin easing.
     """
 
@@ -74,12 +74,22 @@ def begin(
     """An attempt before its first step."""
     easing, zero = how.easing.astype(w.y.dtype), jnp.zeros((), int)
     measures = measure(problem, w, easing, options)
-    left = jnp.where(is_polished(measures, options, POLISH_TO), 0, zero + options.polish)
-    path = _path(problem, w, measures, how, options)
-    folds = (easing != 0).astype(int)
-    way = how.eases.astype(easing.dtype)
-    first = w, folds, measures.residual, jnp.zeros((), bool), (w, measures.errors)
-    return Iterate(w, measures, iterations, iterations, zero, easing, way, path, left, *first)
+    return Iterate(
+        w=w,
+        measures=measures,
+        iterations=iterations,
+        begun=iterations,
+        short_steps=zero,
+        easing=easing,
+        way=how.eases.astype(easing.dtype),
+        path=_path(problem, w, measures, how, options),
+        polishing=jnp.where(is_polished(measures, options, POLISH_TO), 0, zero + options.polish),
+        fold=w,
+        folds=(easing != 0).astype(int),
+        fold_residual=measures.residual,
+        climbing=jnp.zeros((), bool),
+        left=(w, measures.errors),
+    )
 
 
 def _path(problem: Problem, w: Variables, m: Measures, how: Attempt, options: Options) -> Path:

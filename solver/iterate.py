@@ -114,7 +114,7 @@ class Iterate(NamedTuple):
     begun: Int[Array, ""]  # iteration at which this attempt set out
     short_steps: Int[Array, ""]
     easing: Float[Array, ""]  # between -1 and 1
-    way: Float[Array, ""]  # of the next one, 1 or -1; 0 if there is to be none
+    way: Float[Array, ""]  # sign of the easing to begin next; 0 if there is to be none
     path: Path
     polishing: Int[Array, ""]  # steps left once the tolerances are met
     fold: Variables  # where easing began, the present place if it has not

@@ -7,7 +7,7 @@ stays one.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from functools import lru_cache, partial
+from functools import lru_cache, partial, wraps
 from typing import Any
 
 import jax
@@ -27,6 +27,7 @@ def outlined(
     `compact` if it is to be `whole`.
     """
 
+    @wraps(function)
     def call(*args: Any) -> Any:
         one = whole and in_parts()
         run = _traced_once(function, static, axes, in_kernel(), one, are_many())

@@ -9,8 +9,9 @@ that is off centre when products are small comes back in hundreds of tiny steps.
 share one target, and products shrink the less, the more the path curves.
 
 Steps are corrected for what the linearised conditions miss. Of the rows that is what they leave
-where the step ends; of the products it is Mehrotra's term of the whole step, which does more harm
-than good far from a solution where problems are not monotone. With many nodes some cone is always
+where the step ends; of the products it is Mehrotra's term of the whole step (On the implementation
+of a primal-dual interior point method, 1992), which does more harm than good far from a solution
+where problems are not monotone. With many nodes some cone is always
 in the way, steps are short, and the term pays everywhere; the rows are then not worth their
 evaluation. Nor are they where that needs a memo.
 """

@@ -200,6 +200,8 @@ def benchmarks(tmp_path, monkeypatch):
 def test_bench_runs_the_checkouts_benchmarks(benchmarks):
     assert run("bench", "rest", "speed", "--quick").exit_code == 1
     assert (benchmarks / "given").read_text() == "rest speed --quick"
+    assert run("bench", "robustness_floor", "--quick", "--seed", "1").exit_code == 1
+    assert (benchmarks / "given").read_text() == "robustness_floor --seed 1 --quick"
     assert run("bench").exit_code == 1
     assert (benchmarks / "given").read_text() == ""
 

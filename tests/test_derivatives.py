@@ -274,7 +274,6 @@ def check_the_derivative_by(name):
 DIRECTION = jnp.array([[0.5, -1.0, 2.0]])
 
 
-@pytest.mark.slow
 def thrown_above(scene, rng):
     """A state at random."""
     turn, place, height = rng.normal(size=4), rng.normal(size=2), rng.uniform(0.05, 0.35)
@@ -286,6 +285,7 @@ def thrown_above(scene, rng):
     )
 
 
+@pytest.mark.slow
 def test_derivatives_by_a_polytope_whose_faces_are_nearly_free():
     """Forward and reverse mode where several faces share a contact, at the usual relaxation."""
     normals = np.array([[1, 0, 0.1], [-1, 0.2, 0], [0, 1, -0.1], [0.1, -1, 0], [0, 0.1, 1]])

@@ -43,11 +43,10 @@ from silico_py.primitives import (
     Sphere,
 )
 from silico_py.primitives._conic_gauge import solve
+from silico_py.solver.compilation import UNOPTIMIZED
 
 POINTS = 24
 CHUNK = 64
-# Compiling takes longer than running here.
-FAST_COMPILE = {"xla_backend_optimization_level": 0}
 
 
 def _conic(shape, x):
@@ -65,7 +64,7 @@ def compiled(method):
     one = special.get(method) or (lambda shape, *args: getattr(shape, method)(*args))
     return jax.jit(
         lambda shape, *args: jax.vmap(lambda *a: one(shape, *a))(*args),
-        compiler_options=FAST_COMPILE,
+        compiler_options=UNOPTIMIZED,
     )
 
 
@@ -93,7 +92,7 @@ def mass_of(shape):
     return _mass_properties(shape)
 
 
-_mass_properties = jax.jit(lambda shape: shape.mass_properties(), compiler_options=FAST_COMPILE)
+_mass_properties = jax.jit(lambda shape: shape.mass_properties(), compiler_options=UNOPTIMIZED)
 
 
 def points_around(name, count=POINTS, seed=0):
@@ -250,7 +249,7 @@ def test_gauge_derivative_in_the_parameters(name):
     x = points_around(name, count=1, seed=7)[0]
     rng = np.random.default_rng(8)
     tangent = jax.tree.map(lambda leaf: jnp.asarray(rng.normal(size=leaf.shape)), shape)
-    gauge = jax.jit(jax.value_and_grad(lambda s: s.gauge(x)), compiler_options=FAST_COMPILE)
+    gauge = jax.jit(jax.value_and_grad(lambda s: s.gauge(x)), compiler_options=UNOPTIMIZED)
     products = jax.tree.map(lambda g, t: jnp.sum(g * t), gauge(shape)[1], tangent)
     h = 1e-6
     plus, minus = (
@@ -465,8 +464,8 @@ def test_stacked_shapes_batch(family):
         gauge = bound if family == "sum" else shape.gauge(x)
         return gauge, bound, shape.slack(x, 2.0, eps), shape.support(x)
 
-    together = jax.jit(jax.vmap(report), compiler_options=FAST_COMPILE)(stacked)
-    one = jax.jit(report, compiler_options=FAST_COMPILE)
+    together = jax.jit(jax.vmap(report), compiler_options=UNOPTIMIZED)(stacked)
+    one = jax.jit(report, compiler_options=UNOPTIMIZED)
     for k, shape in enumerate(shapes):
         for batched, single in zip(together, one(shape), strict=True):
             np.testing.assert_allclose(batched[k], single, rtol=1e-9, atol=1e-12)
@@ -532,7 +531,7 @@ def test_the_gauge_of_a_padded_hull_is_one_on_its_surface():
     points, directions = rng.normal(size=(20, 3)) * [0.1, 0.2, 0.05], rng.normal(size=(50, 3))
     shape = PaddedPolytope(core=Polytope.from_vertices(points), radius=0.03)
     surface = jax.vmap(shape.support)(jnp.asarray(directions))
-    gauges = jax.jit(jax.vmap(shape.gauge), compiler_options=FAST_COMPILE)(surface)
+    gauges = jax.jit(jax.vmap(shape.gauge), compiler_options=UNOPTIMIZED)(surface)
     np.testing.assert_allclose(gauges, 1, atol=1e-9)
 
 
@@ -646,9 +645,9 @@ def test_padding_follows_faces_edges_and_corners():
             return inertia(*(v + t * way if j == k else v for j, v in enumerate(start)))
 
         for function in [along, jax.jacfwd(along)] if k == 1 else [along]:
-            value = jax.jit(function, compiler_options=FAST_COMPILE)
+            value = jax.jit(function, compiler_options=UNOPTIMIZED)
             expected = (value(1e-5) - value(-1e-5)) / 2e-5
-            found = jax.jit(jax.jacfwd(function), compiler_options=FAST_COMPILE)(0.0)
+            found = jax.jit(jax.jacfwd(function), compiler_options=UNOPTIMIZED)(0.0)
             np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9)
 
 
@@ -716,7 +715,7 @@ def test_dtype_follows_the_arrays_given():
     assert Capsule(1, 2).dtype == jnp.float64
     single = PaddedPolytope(OBLIQUE_A.astype(np.float32), OBLIQUE_B.astype(np.float32), 0.1)
     x = jnp.array([0.5, 0.4, 0.1], jnp.float32)
-    gauge = jax.jit(lambda s, x: s.gauge(x), compiler_options=FAST_COMPILE)(single, x)
+    gauge = jax.jit(lambda s, x: s.gauge(x), compiler_options=UNOPTIMIZED)(single, x)
     assert gauge.dtype == jnp.float32
     np.testing.assert_allclose(gauge, gauge_of("padded", x[None])[0], rtol=1e-4)
 
@@ -731,7 +730,7 @@ def _scaling_report(name):
     shape = SHAPES[name]
     x = jnp.array([0.13, -0.21, 0.17])
 
-    @partial(jax.jit, compiler_options=FAST_COMPILE)
+    @partial(jax.jit, compiler_options=UNOPTIMIZED)
     def report(factor):
         grown = scaled(shape, factor)
         mass = grown.mass_properties()

@@ -12,6 +12,7 @@ from silico_py import reference
 from silico_py.reference.collision import solvers
 from silico_py.reference.geometry import inner_radius
 from silico_py.reference.sampling import KINDS, PAIRS
+from silico_py.solver.compilation import UNOPTIMIZED
 
 UPRIGHT = (1.0, 0.0, 0.0, 0.0)
 # Each pair costs seconds to compile, so here every kind of shape occurs once or twice; all
@@ -59,9 +60,8 @@ def stencil_step(pair):
 
 @functools.cache
 def compiled():
-    """One program a kind of pair; unoptimised, since it runs once."""
-    options = {"xla_backend_optimization_level": 0}
-    return jax.jit(jax.vmap(lambda pair: sp.collide(*pair)), compiler_options=options)
+    """One program a kind of pair."""
+    return jax.jit(jax.vmap(lambda pair: sp.collide(*pair)), compiler_options=UNOPTIMIZED)
 
 
 @pytest.fixture(scope="module", params=COVER, ids="-".join)

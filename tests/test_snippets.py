@@ -18,6 +18,10 @@ CLAIMS = {
     ],
     "gradients.md": ["abs(slope / (-9.81 * 0.01) - 1) < 0.01", "A.shape == (3, 12, 12)"],
     "index.md": ["Path('out/ball.html').is_file()"],
+    "planning.md": [
+        "found.success and abs(found.parameters['friction'] - 0.4) < 1e-3",
+        "push.reached and plan.reached",
+    ],
     "models.md": [
         "[body.name for body in scene.bodies] == ['crate'] and len(scene.environment) == 1",
         "[body.name for body in robot.bodies] == ['base'] and len(robot.bodies[0].pieces) == 2",
@@ -36,7 +40,7 @@ def snippets(page):
 
 
 WITH_SNIPPETS = [name for name, page in PAGES.items() if snippets(page)]
-SLOW = {"batches.md", "concepts.md", "gradients.md"}
+SLOW = {"batches.md", "concepts.md", "gradients.md", "planning.md"}
 RUN = [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in WITH_SNIPPETS]
 
 

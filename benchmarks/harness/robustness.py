@@ -38,8 +38,10 @@ class Outcome(NamedTuple):
     samples: sp.State  # (members, SAMPLES, ...)
 
 
-def runner(scene: sp.Scene) -> Callable[..., Outcome]:
+def runner(scene: sp.Scene, warm: bool = True) -> Callable[..., Outcome]:
     """`(states, timestep, relaxation, steps)`: a batch; a member stops at an unsolved step.
+
+    Steps are tried from the solutions of those before if it is to be `warm`.
 
     Time step, relaxation and number of steps are traced: one compilation serves all of them.
     """
@@ -47,7 +49,7 @@ def runner(scene: sp.Scene) -> Callable[..., Outcome]:
     def run(state: sp.State, timestep: Any, relaxation: Any, steps: Any) -> tuple:
         here = retimed(scene, timestep)
         options = sp.SolverOptions(relaxation=relaxation)
-        guess = sp.no_guess(here, state, options)
+        guess = sp.no_guess(here, state, options) if warm else None
         zero = jnp.zeros((), int)
 
         def going(carry: tuple) -> Any:
@@ -147,9 +149,10 @@ def cases(
     seconds: float,
     label: str,
     console: Console,
+    warm: bool = True,
 ) -> dict[str, Any]:
     """Every frequency with every relaxation, as JSON; keys as `key` makes them."""
-    batch, violation, out = runner(scene), violation_of(scene), {}
+    batch, violation, out = runner(scene, warm), violation_of(scene), {}
     for f, rho in track([(f, rho) for f in frequencies for rho in relaxations], label, console):
         found = batch(states, 1 / f, rho, round(seconds * f))
         out[key(f, rho)] = {

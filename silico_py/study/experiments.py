@@ -66,18 +66,18 @@ class Grid:
 
     @property
     def cases(self) -> list[Row]:
-        """All of them."""
+        """All combinations of method, frequency and relaxation."""
         names = ("method", "frequency", "relaxation")
         grid = product(self.methods, self.frequencies, self.relaxations)
         return [dict(zip(names, case, strict=True)) for case in grid]
 
     @cached_property
     def starts(self) -> State:
-        """Of the members."""
+        """States from which the members set out."""
         return self.experiment.starts(self.seed, self.members)
 
     def runner(self, method: str) -> Future[Runner]:
-        """Of a method; the first to ask starts to compile it."""
+        """The runner of a method; the first to ask starts to compile it."""
         if method not in self._runners:
             at = (self.experiment.scene, self.starts, options(method))
             program = self.pool.submit(compiled_runner, *at, self.longest, self.optimize)

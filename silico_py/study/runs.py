@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from silico_py.assembly import contact_batches
+from silico_py.collision import ITERATIONS as COLLISION_ITERATIONS
 from silico_py.collision import solve_collision
 from silico_py.compilation import compiler_options
 from silico_py.contact import Contact, current
@@ -20,15 +21,13 @@ from silico_py.one_step import motions_of
 from silico_py.options import SolverOptions
 from silico_py.scene import Scene, State
 from silico_py.simulate import checked_control, step
+from silico_py.solver.compilation import UNOPTIMIZED
 
 EXACT, DETECTOR = 1e-10, 1e-4  # relaxations of the collision solves; the second is the paper's
-COLLISION_ITERATIONS = 50
-# Quick to compile, slow to run.
-UNOPTIMIZED: dict[str, Any] = {"xla_backend_optimization_level": 0}
 
 
 class Outcome(NamedTuple):
-    """Of each run.
+    """What became of each run of a batch.
 
     Attributes:
         failed: whether any step did not converge.
@@ -42,7 +41,7 @@ class Outcome(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """Of each run.
+    """How far each run of a batch violates contact, and how much it moves.
 
     Attributes:
         violation: largest (1 - alpha)+ over all steps, alpha from an exact collision solve;

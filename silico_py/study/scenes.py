@@ -15,8 +15,8 @@ from silico_py.primitives import Box, Polytope
 from silico_py.scene import Scene, State
 from silico_py.study.starts import random_drops
 
-LOCK = 1e10  # stiffness that keeps a body in the x-z plane [N/m, N m/rad]
-PLANAR = (0.0, LOCK, 0.0, LOCK, 0.0, LOCK)
+PLANE_LOCK = 1e10  # stiffness that keeps a body in the x-z plane [N/m, N m/rad]
+PLANAR = 3 * (0.0, PLANE_LOCK)
 FACES = ((1.0, 0.2), (0.0, 1.0), (-1.0, -0.3), (0.0, -1.0), (0.8, -0.8))  # of the paper, x and z
 OFFSET, THICKNESS = 0.4, 0.4
 HALF_SIDE = 0.25
