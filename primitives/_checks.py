@@ -38,7 +38,8 @@ def float_dtype(*values: Any) -> np.dtype:
     found = [
         value.dtype
         for value in jax.tree.leaves(values)
-        if isinstance(value, (np.ndarray, jax.Array)) and jnp.issubdtype(value.dtype, jnp.floating)
+        if isinstance(value, (np.ndarray, np.generic, jax.Array))
+        and jnp.issubdtype(value.dtype, jnp.floating)
     ]
     dtype = jnp.dtype(jnp.result_type(float))
     if found:

@@ -16,7 +16,6 @@ from silico_py.primitives._checks import concrete, float_dtype, parameter, unit
 
 def vector(name: str, value: Any, *shape: int, positive: bool = False) -> Array:
     """A finite float array of the given shape, in the precision of what was given."""
-    value = np.asarray(value) if isinstance(value, np.generic) else value
     return parameter(name, value, shape, float_dtype(value), positive)
 
 

@@ -710,7 +710,8 @@ def test_pytree(name):
 
 
 def test_dtype_follows_the_arrays_given():
-    assert Sphere(jnp.float32(0.1)).dtype == jnp.float32
+    assert Sphere(jnp.float32(0.1)).dtype == Sphere(np.float32(0.1)).dtype == jnp.float32
+    assert Cone(np.float32(0.1), 0.2).dtype == jnp.float32
     assert Box(jnp.ones(3, jnp.float32)).mass_properties().inertia.dtype == jnp.float32
     assert Capsule(1, 2).dtype == jnp.float64
     single = PaddedPolytope(OBLIQUE_A.astype(np.float32), OBLIQUE_B.astype(np.float32), 0.1)

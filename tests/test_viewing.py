@@ -21,7 +21,7 @@ from stepping import rolled
 
 import silico_py as sp
 from silico_py.viewing import Page, Replay, plotting
-from silico_py.viewing.meshes import split_creases
+from silico_py.viewing.meshes import body_pieces, fixtures, split_creases
 
 ROOT = Path(__file__).resolve().parents[1]
 STEPS = 12
@@ -861,3 +861,27 @@ def test_page_works_in_the_frame_of_a_notebook(browser, scene, trajectory, tmp_p
         assert len(blue(screenshot(browser))[0]) > 100
     finally:
         browser.switch_to.default_content()
+
+
+def test_every_piece_has_a_name_of_its_own():
+    pair = sp.Bundle([(sp.Sphere(0.1), (x, 0, 0), (1, 0, 0, 0)) for x in (0.0, 0.3)])
+    shapes = {"a": pair, "a/0": sp.Sphere(0.1), "Box 0": sp.Sphere(0.1)}
+    bodies = [sp.Body(name, shape, mass=1.0) for name, shape in shapes.items()]
+    scene = sp.Scene(bodies, [sp.Box((1, 1, 1)), sp.HalfSpace((0, 0, 1), 0.0)])
+    names = [piece.name for piece in (*body_pieces(scene), *fixtures(scene))]
+    assert len(set(names)) == len(names) == 6
+
+
+@pytest.mark.parametrize("size", [1e-9, 1.0, 1e6])
+def test_outlines_of_boxes_have_their_corners(size):
+    half = size * HALF
+    corners = {
+        tuple(np.round(corner / size, 6))
+        for face in plotting._faces(sp.Box(half))
+        for corner in face
+    }
+    signs = (-1.0, 1.0)
+    expected = {
+        (x * HALF[0], y * HALF[1], z * HALF[2]) for x in signs for y in signs for z in signs
+    }
+    assert corners == expected

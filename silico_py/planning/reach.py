@@ -16,17 +16,19 @@ def mahalanobis(
     jacobian: Jacobian, offset: Float[np.ndarray, "*n 3"], gamma: float
 ) -> Float[np.ndarray, "*n"]:
     """offset^T (B B^T + gamma I)^-1 offset: small where the fingers push towards it."""
-    covariance = jacobian @ jacobian.swapaxes(-1, -2) + gamma * np.eye(3)
-    return np.sum(offset * np.linalg.solve(covariance, offset[..., None])[..., 0], axis=-1)
+    sizes, directions = np.linalg.eigh(jacobian @ jacobian.swapaxes(-1, -2))
+    along = (directions.swapaxes(-1, -2) @ offset[..., None])[..., 0]
+    return np.sum(along**2 / (np.maximum(sizes, 0) + gamma), axis=-1)
 
 
 def command(
     jacobian: Jacobian, offset: Float[np.ndarray, "*n 3"], damping: float
 ) -> Float[np.ndarray, "*n commands"]:
     """Damped least squares: the u that minimises |B u - offset|^2 + damping |u|^2."""
-    transpose = jacobian.swapaxes(-1, -2)
-    normal = transpose @ jacobian + damping * np.eye(jacobian.shape[-1])
-    return np.linalg.solve(normal, transpose @ offset[..., None])[..., 0]
+    directions, sizes, commands = np.linalg.svd(jacobian, full_matrices=False)
+    along = (directions.swapaxes(-1, -2) @ offset[..., None])[..., 0]
+    wanted = sizes / (sizes**2 + damping) * along
+    return (commands.swapaxes(-1, -2) @ wanted[..., None])[..., 0]
 
 
 def shortened(commands: Float[np.ndarray, "*n fingers 2"], stride: float) -> np.ndarray:

@@ -63,10 +63,10 @@ class Placed(NamedTuple):
         """Normal of a half-space, in the world.
 
         Raises:
-            TypeError: for any other shape.
+            ValueError: for any other shape.
         """
         if not isinstance(self.shape, HalfSpace):
-            raise TypeError(f"shape: only a half-space has one normal, not {self.shape}")
+            raise ValueError(f"shape: only a half-space has one normal, not {self.shape}")
         return self.turn @ np.array(self.shape.normal, float)
 
 
@@ -74,19 +74,18 @@ def check_convex(name: str, shape: Any) -> None:
     """Refuse what is not a convex primitive.
 
     Raises:
-        TypeError: for anything else.
+        ValueError: for anything else.
     """
     if not isinstance(shape, ConvexShape):
         kind = type(shape).__name__
-        raise TypeError(f"{name}: expected a convex primitive, got {kind}; take its pieces")
+        raise ValueError(f"{name}: expected a convex primitive, got {kind}; take its pieces")
 
 
 def check_pair(shape_a: Any, shape_b: Any) -> None:
     """Refuse shapes that have no collision program.
 
     Raises:
-        ValueError: for two half-spaces.
-        TypeError: for shapes that are not convex primitives.
+        ValueError: for two half-spaces, and shapes that are not convex primitives.
     """
     check_convex("shape_a", shape_a)
     check_convex("shape_b", shape_b)
@@ -117,8 +116,7 @@ def certified_bound(
         normal: (3,) from b to a, of any length, world.
 
     Raises:
-        ValueError: for two half-spaces.
-        TypeError: for shapes that are not convex primitives.
+        ValueError: for two half-spaces, and shapes that are not convex primitives.
     """
     check_pair(shape_a, shape_b)
     a, b = Placed.at(shape_a, pose_a), Placed.at(shape_b, pose_b)

@@ -53,8 +53,8 @@ def collide(
         solver: "CLARABEL" or "ECOS".
 
     Raises:
-        ValueError: for two half-spaces, or a solver that is unknown or not installed.
-        TypeError: for shapes that are not convex primitives.
+        ValueError: for two half-spaces, shapes that are not convex primitives, or a solver that is
+            unknown or not installed.
         RuntimeError: if the solver returns no solution.
     """
     check_pair(shape_a, shape_b)
@@ -64,24 +64,24 @@ def collide(
 def solve_pair(a: Placed, b: Placed, solver: str = "CLARABEL") -> Collision:
     """As `collide`, of placed shapes."""
     alpha, point, local = cp.Variable(nonneg=True), cp.Variable(3), cp.Variable(3)
+    unit = min(size_of(piece.shape) for piece in (a, b) if piece.shape.scaled)
     # Measured from body a: far from the world's origin no digits are lost. Its frame has a
     # variable of its own because the dual of this equation is d alpha / d x_a.
     place = local == a.turn.T @ point
-    from_b = b.turn.T @ (point + a.position - b.position)
-    inside = scaled_set(a.shape, local, a.scaling(alpha)) + scaled_set(
-        b.shape, from_b, b.scaling(alpha)
-    )
+    from_b = b.turn.T @ (point + (a.position - b.position) / unit)
+    inside = scaled_set(a.shape, local, a.scaling(alpha), unit)
+    inside += scaled_set(b.shape, from_b, b.scaling(alpha), unit)
     found = _minimise(alpha, [place, *inside], solver)
     normal = _unit(a.turn @ place.dual_value)
-    return Collision(found, a.position + point.value, normal, found - bound(a, b, normal))
+    return Collision(found, a.position + unit * point.value, normal, found - bound(a, b, normal))
 
 
 def gauge(shape: ConvexShape, pose: Pose, point: Any, solver: str = "CLARABEL") -> float:
     """Smallest alpha >= 0 at which the scaled shape holds a world point (3,) [m].
 
     Raises:
-        ValueError: for a half-space, which does not scale, or an unknown solver.
-        TypeError: for shapes that are not convex primitives.
+        ValueError: for a half-space, which does not scale, what is no convex primitive, or an
+            unknown solver.
         RuntimeError: if the solver returns no solution.
     """
     check_convex("shape", shape)
@@ -92,11 +92,15 @@ def gauge(shape: ConvexShape, pose: Pose, point: Any, solver: str = "CLARABEL") 
 
 def gauge_placed(placed: Placed, point: np.ndarray, solver: str = "CLARABEL") -> float:
     """As `gauge`, of a placed shape."""
-    alpha, local = cp.Variable(nonneg=True), cp.Variable(3)
-    place = local == placed.turn.T @ (point - placed.position)
-    return _minimise(
-        alpha, [place, *scaled_set(placed.shape, local, placed.scaling(alpha))], solver
-    )
+    alpha, local, unit = cp.Variable(nonneg=True), cp.Variable(3), size_of(placed.shape)
+    place = local == placed.turn.T @ (point - placed.position) / unit
+    inside = scaled_set(placed.shape, local, placed.scaling(alpha), unit)
+    return _minimise(alpha, [place, *inside], solver)
+
+
+def size_of(shape: ConvexShape) -> float:
+    """Radius of a ball about the shape [m]: programs are solved in this unit of length."""
+    return float(shape.characteristic_length)
 
 
 @cache

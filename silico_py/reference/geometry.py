@@ -17,9 +17,9 @@ def reach(shape: Any, d: np.ndarray) -> np.ndarray:
     """Largest d.(x - center) over the shape for directions d (..., 3) in its frame [m].
 
     Raises:
-        TypeError: for a half-space, which reaches infinitely far, and for non-convex shapes.
+        ValueError: for a half-space, which reaches infinitely far, and for non-convex shapes.
     """
-    raise TypeError(f"shape: expected a bounded convex primitive, got {type(shape).__name__}")
+    raise ValueError(f"shape: expected a bounded convex primitive, got {type(shape).__name__}")
 
 
 @reach.register
@@ -111,9 +111,9 @@ def inner_radius(shape: Any) -> float:
     """Radius of a ball about the centre of the scaling that lies in the shape [m].
 
     Raises:
-        TypeError: for what is not a convex primitive.
+        ValueError: for what is not a convex primitive.
     """
-    raise TypeError(f"shape: expected a convex primitive, got {type(shape).__name__}")
+    raise ValueError(f"shape: expected a convex primitive, got {type(shape).__name__}")
 
 
 @inner_radius.register

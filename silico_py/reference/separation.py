@@ -44,7 +44,7 @@ def separation_sign(
 
     Raises:
         ValueError: for two half-spaces.
-        TypeError: for shapes that are not convex primitives.
+        ValueError: for shapes that are not convex primitives.
         ImportError: without the extra `separation`.
     """
     if coal is None:
@@ -78,9 +78,9 @@ def coal_geometry(shape: Any, outer: bool) -> Geometry:
     `outer` asks for a mesh around a shape coal does not have, else one inside it.
 
     Raises:
-        TypeError: for what is not a convex primitive.
+        ValueError: for what is not a convex primitive.
     """
-    raise TypeError(f"shape: expected a convex primitive, got {type(shape).__name__}")
+    raise ValueError(f"shape: expected a convex primitive, got {type(shape).__name__}")
 
 
 @coal_geometry.register

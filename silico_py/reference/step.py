@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.spatial.transform import Rotation
@@ -19,6 +20,7 @@ from silico_py.reference.contact import Contact, collision_conditions, force_con
 from silico_py.reference.motion import Balance, Load, Motion
 from silico_py.reference.report import Condition, StepReport, worst
 from silico_py.scene import ContactPair, Scene, State
+from silico_py.validation import quaternions
 
 ROUNDING = 1e4  # machine epsilons that rounding may add to a balance
 
@@ -43,9 +45,9 @@ def check_step(
 
     Raises:
         ValueError: for states, controls or contacts that are not those of the scene, such as
-            batched ones, and for options that say less of a contact than is checked:
-            `max_contacts`, and a `collision_relaxation` of the bilevel method that is not the
-            relaxation.
+            batched ones or those that are not finite, and for options that say less of a contact
+            than is checked: `max_contacts`, and a `collision_relaxation` of the bilevel method
+            that is not the relaxation.
     """
     options = options or SolverOptions()
     control = _control(scene, state, control, next_state, info)
@@ -90,11 +92,16 @@ def _control(scene: Scene, state: State, control: Any, next_state: State, info: 
                 f"{name}: expected the {n} bodies of one scene, got positions of shape "
                 f"{np.shape(given.position)}; index a batch or a trajectory first"
             )
+        if not all(np.isfinite(part).all() for part in jax.tree.leaves(given)):
+            raise ValueError(f"{name}: is not finite")
+        quaternions(f"{name}: orientation", given.orientation, n)
     if np.shape(info.contacts.alpha) != (len(scene.pairs),):
         raise ValueError(
             f"info: expected the {len(scene.pairs)} contacts of the scene, got "
             f"{np.shape(info.contacts.alpha)}; index a batch or a trajectory first"
         )
+    if not np.isfinite(info.contacts.point).all():
+        raise ValueError("info: a contact point is not finite")
     control = np.zeros((n, 6)) if control is None else np.asarray(control, float)
     if control.shape != (n, 6):
         raise ValueError(f"control: expected shape {(n, 6)}, got {control.shape}")

@@ -54,15 +54,21 @@ class Plane(NamedTuple):
 def body_pieces(scene: Scene) -> Iterator[Piece]:
     """The pieces of every body, body by body."""
     for index, body in enumerate(scene.bodies):
+        start = f"{body.name}/"
+        while any(other.name.startswith(start) for other in scene.bodies):
+            start += "/"
         for k, placed in enumerate(body.pieces):
-            name = body.name if len(body.pieces) == 1 else f"{body.name}/{k}"
+            name = body.name if len(body.pieces) == 1 else f"{start}{k}"
             yield _piece(name, index, *placed)
 
 
 def fixtures(scene: Scene) -> Iterator[Piece | Plane]:
     """One piece or plane for each entry of `scene.environment`."""
+    taken = {body.name for body in scene.bodies}
     for index, fixture in enumerate(scene.environment):
         name = f"{type(fixture.shape).__name__} {index}"
+        while name in taken:
+            name = f"fixed {name}"
         if isinstance(fixture.shape, HalfSpace):
             yield _plane(name, fixture.shape, fixture.position, fixture.orientation)
         else:

@@ -338,7 +338,8 @@ def _outline(points: np.ndarray) -> np.ndarray:
     if len(points) == 3:
         return points
     normal = _normal(points)
-    corners = np.unique(np.round(points, 9), axis=0)
+    size = np.abs(points).max()
+    corners = size * np.unique(np.round(points / size, 9), axis=0)
     arms = corners - corners.mean(axis=0)
     first = arms[0] / np.linalg.norm(arms[0])
     angle = np.arctan2(arms @ np.cross(normal, first), arms @ first)
