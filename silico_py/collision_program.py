@@ -26,6 +26,9 @@ START_MARGIN, START_MARGIN_GROUND, START_MARGIN_NEAR = 2.0, 1.2, 1.1
 # Of the start point below a half-space: in lengths of the other shape, or in how far that reaches
 # down if it will touch.
 START_DEPTH = 0.05
+# Lengths that it may be above before the point lies deeper, by as much: the dual of a half-space that
+# hardly holds the point would be as much larger than that of a shape scaled so far.
+START_HIGH = 10.0
 
 
 class SlackMap(NamedTuple):
@@ -281,7 +284,8 @@ def _point_between(a: Piece, b: Piece) -> Float[Array, "3"]:
 
 def _point_below(a: Piece, ground: Piece) -> Float[Array, "3"]:
     normal, height = height_above(a, ground)
-    return a.reference - normal * (jnp.maximum(height, 0) + START_DEPTH * a.length)
+    depth = START_DEPTH * jnp.maximum(a.length, height / START_HIGH)
+    return a.reference - normal * (jnp.maximum(height, 0) + depth)
 
 
 def _point_aside(a: Piece, ground: Piece) -> Float[Array, "3"]:

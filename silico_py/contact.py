@@ -245,7 +245,8 @@ def exchange(
     limit's slope away."""
     a, b = ends
     normal, slip = touch.normal, slip_at(touch.point, ends, c)
-    limit = friction.limit(c.friction, touch.gamma, normal, c.relaxation)
+    # At the arms of distant pairs the least friction would brake spins.
+    limit = friction.limit(c.friction, touch.gamma, normal, c.relaxation / c.slack_unit)
     limit = (1 - easing) * limit + easing * jax.lax.stop_gradient(limit)
     tangential = friction.project(normal, touch.beta[1:])
     on_a = c.impulse * (touch.gamma * touch.normal_a + tangential)

@@ -11,8 +11,8 @@ from silico_py.solver.dense import dot
 
 CONE = ProductCone.second_order(4)
 
-# The friction limit never falls below this fraction of rho, so that a frictionless or
-# distant contact keeps a bounded psi; the drag this adds is 1e-4 rho per unit of velocity.
+# The friction limit never falls below this fraction of rho, less of distant pairs, so that a
+# frictionless contact keeps a bounded psi; the drag this adds is 1e-4 rho per unit of velocity.
 LIMIT_FLOOR = 1e-2
 
 # Coefficient above which a contact carries so much sideways that the start allows for it.

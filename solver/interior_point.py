@@ -27,6 +27,7 @@ from silico_py.solver import kkt
 from silico_py.solver import path as paths
 from silico_py.solver.acceptance import accept
 from silico_py.solver.iterate import (
+    NEGLIGIBLE,
     POLISH_TO,
     Iterate,
     Measures,
@@ -43,6 +44,7 @@ from silico_py.solver.steps import BOUNDARY, next_step
 from silico_py.solver.vectors import Variables
 
 LONGER = 3  # halves of `longest` that an attempt may take close to a solution, elsewhere 2
+CLIMBS = 12  # steps of polishing that may raise the error before one lowers it
 LEAST_REACH = 1e-8  # of a step along a path
 
 
@@ -87,7 +89,7 @@ def begin(
         fold=w,
         folds=(easing != 0).astype(int),
         fold_residual=measures.residual,
-        climbing=jnp.zeros((), bool),
+        climbing=zero,
         left=(w, measures.errors),
     )
 
@@ -139,32 +141,42 @@ def _polished(old: Iterate, new: Iterate, how: Attempt, options: Options) -> Ite
     """After convergence a step is kept only if it lowers the error, and is not counted, unless it
     is the one that a guess has to take.
 
-    One step may raise the error, for the next one often lowers it by much more; if that does not,
-    both are taken back.
+    One step may raise the error, for the next one often lowers it by much more, and several where
+    it is no rounding: a dual far below what the rows ask for, or above, comes there at the
+    products' expense. If none then lowers the error all of them are taken back.
     """
     done = is_polishing(old, options)
-    before = choose(old.climbing, old.left, (old.w, old.measures.errors))
-    lower = new.measures.error < old.measures.with_errors(before[1]).error
-    worth_it = ~is_polished(old.measures, options) & is_past_folds(new) & (old.polishing > 1)
-    climbing = done & ~lower & ~old.climbing & worth_it
-    enough = ~(lower | climbing) | is_polished(new.measures, options, POLISH_TO)
+    before = choose(old.climbing > 0, old.left, (old.w, old.measures.errors))
+    left = old.measures.with_errors(before[1]).error
+    lower = new.measures.error < left
+    climbs = done & ~lower & _may_climb(old, new, left, options)
+    enough = ~(lower | climbs) | is_polished(new.measures, options, POLISH_TO)
+    onwards = jnp.where(climbs, old.polishing, old.polishing - 1)
     w, errors, short_steps, easing = choose(
-        done & ~(lower | climbing),
+        done & ~(lower | climbs),
         (*before, old.short_steps, old.easing),
         (new.w, new.measures.errors, new.short_steps, new.easing),
     )
     counted = ~done | _needs_a_step(old, how, options)
     return new._replace(
         iterations=jnp.where(counted, new.iterations, old.iterations),
-        polishing=jnp.where(done, jnp.where(enough, 0, old.polishing - 1), new.polishing),
+        polishing=jnp.where(done, jnp.where(enough, 0, onwards), new.polishing),
         w=w,
         # Nothing but the errors is read of the measures of an attempt that has converged.
         measures=new.measures.with_errors(errors),
         short_steps=short_steps,
         easing=easing,
-        climbing=climbing,
+        climbing=jnp.where(climbs, old.climbing + 1, 0),
         left=before,
     )
+
+
+def _may_climb(old: Iterate, new: Iterate, left: Array, options: Options) -> Bool[Array, ""]:
+    """Whether a step of polishing may raise the error of the solution that was left."""
+    first = (old.climbing == 0) & ~is_polished(old.measures, options)
+    more = (old.climbing > 0) & (left > NEGLIGIBLE * options.relaxation) & (old.climbing < CLIMBS)
+    near = is_past_folds(new) | (new.measures.error < options.relaxation)
+    return (first | more) & near
 
 
 def _advance(problem: Problem, it: Iterate, options: Options) -> Iterate:

@@ -120,7 +120,7 @@ class Iterate(NamedTuple):
     fold: Variables  # where easing began, the present place if it has not
     folds: Int[Array, ""]  # how often it has
     fold_residual: Float[Array, ""]  # of the step that met the first fold
-    climbing: Bool[Array, ""]  # whether polishing has left a solution for what is worse
+    climbing: Int[Array, ""]  # steps since polishing has left a solution for what is worse
     left: tuple[Variables, Errors]  # the solution it left
 
     @property
@@ -158,7 +158,7 @@ def is_done(it: Iterate, options: Options) -> Bool[Array, ""]:
 
 def is_polishing(it: Iterate, options: Options) -> Bool[Array, ""]:
     """Whether the problem itself is solved, or was until polishing left its solution."""
-    return is_done(it, options) | it.climbing
+    return is_done(it, options) | (it.climbing > 0)
 
 
 def is_exact(m: Measures, options: Options) -> Bool[Array, ""]:

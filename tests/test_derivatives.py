@@ -285,6 +285,18 @@ def thrown_above(scene, rng):
     )
 
 
+@pytest.mark.parametrize("relaxation", [1e-3, 1e-6])
+@pytest.mark.parametrize("friction", [0.0, 1e-4])
+def test_steps_with_hardly_any_friction_are_polished(friction, relaxation):
+    """What friction may carry is then less than the tolerance of the row that says so."""
+    scene, _ = sp.scenes.drop("sphere", friction=friction)
+    for height in np.linspace(0.25, 0.3, 21):
+        state = scene.state([[0, 0, height]], None, [[0.7, -0.4, -1.0]], [[1.0, 2.0, 0.5]])
+        _, info = stepped(scene, state, relaxation=relaxation)
+        assert info.converged
+        assert max(info.residual, info.complementarity) < 1e-6 * relaxation, height
+
+
 @pytest.mark.slow
 def test_derivatives_by_a_polytope_whose_faces_are_nearly_free():
     """Forward and reverse mode where several faces share a contact, at the usual relaxation."""

@@ -102,6 +102,31 @@ def test_bodies_that_spin_by_many_turns_a_step_fly_on(timestep, spin):
         np.testing.assert_allclose(after.velocity, [[0, 0, -9.81 * timestep]], atol=1e-12)
 
 
+@pytest.mark.parametrize("friction", [0.0, 0.5])
+@pytest.mark.parametrize("height", [5.0, 500.0])
+def test_a_floor_far_below_hardly_brakes_a_spin(height, friction):
+    """What is left are relaxed forces, at the arm of the height."""
+    scene = above_floor(TIMESTEP, friction, sphere=sp.Sphere(0.02))
+    spin = np.array([[30.0, 20.0, 10.0]])
+    state = scene.state([[0, 0, height]], angular_velocity=spin)
+    for _ in range(3):
+        state, info = stepped(scene, state, relaxation=1e-4)
+        assert info.converged and info.iterations <= 40
+    np.testing.assert_allclose(state.angular_velocity, spin, rtol=2e-5)
+
+
+@pytest.mark.parametrize("height", [20.0, 100.0])
+def test_small_bodies_far_above_a_floor_in_single_precision(height):
+    scene = jax.tree.map(jnp.float32, above_floor(TIMESTEP, 0.5, sphere=sp.Sphere(0.02)))
+    state = jax.tree.map(jnp.float32, scene.state([[0, 0, height]], angular_velocity=[[5, 3, 0]]))
+    for k in range(3):
+        state, info = stepped(scene, state, relaxation=1e-5)
+        assert info.converged and info.iterations <= 40
+        fallen = [[0, 0, -9.81 * TIMESTEP * (k + 1)]]
+        np.testing.assert_allclose(state.velocity, fallen, atol=1e-4)
+    np.testing.assert_allclose(state.angular_velocity, [[5, 3, 0]], atol=1e-4)
+
+
 def motions(scene, state):
     return motions_of(scene, state, checked_control(scene, state, None))
 
