@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from silico_py.solver.dense import dot
+from silico_py.solver.dense import dot, norm
 from silico_py.solver.fusion import in_kernel
 from silico_py.solver.outlining import outlined
 
@@ -52,6 +52,11 @@ def multiply(p: Quaternion, q: Quaternion) -> Quaternion:
     (a, u), (b, v) = ((r[..., :1], r[..., 1:]) for r in (p, q))
     real = a * b - dot(u, v)[..., None]
     return jnp.concatenate([real, a * v + b * u + cross(u, v)], axis=-1)
+
+
+def normalize(q: Quaternion) -> Quaternion:
+    """q / |q|."""
+    return q / norm(q)[..., None]
 
 
 @outlined

@@ -304,9 +304,9 @@ def _stacked(members: list[tuple[int, Any, Array, Array]]) -> PieceBatch:
         jax.tree.map(lambda *leaves: jnp.stack(leaves), *part) for part in parts
     )
     maps = each(SlackMap.of)(shapes)
-    return PieceBatch(
-        np.array(bodies), Side(shapes, maps, positions, rotation.matrix(orientations), None)
-    )
+    # As of states: no derivative may depend on the length of a quaternion.
+    turns = rotation.matrix(rotation.normalize(orientations))
+    return PieceBatch(np.array(bodies), Side(shapes, maps, positions, turns, None))
 
 
 def _unit_speed(pieces: Iterable[PieceBatch]) -> Float[Array, ""]:

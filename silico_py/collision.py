@@ -257,7 +257,8 @@ def _place(name: str, shape: ConvexShape, pose: tuple[ArrayLike, ArrayLike]) -> 
 
 def _piece(placed: _Placed) -> Piece:
     shape, position, orientation = placed
-    return Piece(shape, SlackMap.of(shape), position, rotation.matrix(orientation))
+    turn = rotation.matrix(rotation.normalize(orientation))
+    return Piece(shape, SlackMap.of(shape), position, turn)
 
 
 def _unpack(

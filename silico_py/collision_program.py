@@ -26,8 +26,8 @@ START_MARGIN, START_MARGIN_GROUND, START_MARGIN_NEAR = 2.0, 1.2, 1.1
 # Of the start point below a half-space: in lengths of the other shape, or in how far that reaches
 # down if it will touch.
 START_DEPTH = 0.05
-# Lengths that it may be above before the point lies deeper, by as much: the dual of a half-space that
-# hardly holds the point would be as much larger than that of a shape scaled so far.
+# Lengths that it may be above before the point lies deeper, by as much: the dual of a half-space
+# that hardly holds the point would be as much larger than that of a shape scaled so far.
 START_HIGH = 10.0
 
 

@@ -15,6 +15,7 @@ from silico_py.primitives._rotation import (
     Vector3,
     cross,
     multiply,
+    normalize,
     rotation_matrix,
     skew,
 )
@@ -50,11 +51,6 @@ def about(axis: ArrayLike, angle: ArrayLike) -> Quaternion:
     if length is not None and length == 0:
         raise ValueError("axis: is zero; give it a direction")
     return jnp.concatenate([jnp.cos(half)[None], jnp.sin(half) * direction / norm(direction)])
-
-
-def normalize(q: Quaternion) -> Quaternion:
-    """q / |q|."""
-    return q / norm(q)[..., None]
 
 
 def conjugate(q: Quaternion) -> Quaternion:

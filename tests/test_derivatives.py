@@ -12,7 +12,10 @@ from jax.flatten_util import ravel_pytree
 from stepping import assembled, members_of, rolled, stacked, stepped, thrown
 
 import silico_py as sp
+from silico_py.assembly import contact_batches
 from silico_py.contact_jacobian import SINGLE_LEVEL
+from silico_py.one_step import motions_of
+from silico_py.simulate import checked_control
 from silico_py.solver.problem import forward_jacobian
 from silico_py.tangents import difference, perturb
 
@@ -295,6 +298,38 @@ def test_steps_with_hardly_any_friction_are_polished(friction, relaxation):
         _, info = stepped(scene, state, relaxation=relaxation)
         assert info.converged
         assert max(info.residual, info.complementarity) < 1e-6 * relaxation, height
+
+
+def test_no_derivative_depends_on_the_length_of_a_quaternion():
+    """Of poses that are parameters: fixed shapes, pieces, and those that `collide` is given."""
+    turns = [sp.rotation.about(axis, 0.4) for axis in np.eye(3)]
+    pair = sp.Bundle([(sp.Box((0.1, 0.2, 0.1)), (x, 0, 0), turns[0]) for x in (0.0, 0.3)])
+    both = sp.Bundle([(pair, (0, 0, 0), turns[1]), (sp.Sphere(0.1), (0, 0, 0.2), turns[2])])
+    scene = sp.Scene([sp.Body("both", both, mass=1.0)], [(sp.Box((1, 1, 1)), (0, 0, -1), turns[0])])
+    state = scene.state()
+
+    def of_scene(scene):
+        applied = checked_control(scene, state, None)
+        batches = contact_batches(scene, motions_of(scene, state, applied), jnp.asarray(1e-3))
+        contacts = [side for batch in batches for side in (batch.contacts.a, batch.contacts.b)]
+        found = jax.tree.leaves([(side.position, side.rotation) for side in contacts])
+        inertia = scene.bodies[0].shapes.mass_properties().inertia
+        return sum(jnp.sum(jnp.sin(v)) for v in (*found, inertia))
+
+    def of_pose(q):
+        place = (0.1, 0.3, 0.3), turns[1]
+        return sp.collide(sp.Box((0.2, 0.1, 0.1)), ((0, 0, 0), q), sp.Cone(0.2, 0.3), place).alpha
+
+    slopes = jax.jit(jax.grad(of_scene))(scene)
+    outer, own = scene.bodies[0].shapes, slopes.bodies[0].shapes
+    for q, slope in (
+        (scene.environment[0].orientation, slopes.environment[0].orientation),
+        (outer.orientations, own.orientations),
+        (outer.shapes[0].orientations, own.shapes[0].orientations),
+        (turns[0], jax.grad(of_pose)(turns[0])),
+    ):
+        assert np.abs(slope).max() > 0.1
+        np.testing.assert_allclose(np.sum(np.multiply(q, slope), axis=-1), 0, atol=1e-12)
 
 
 @pytest.mark.slow

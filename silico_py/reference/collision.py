@@ -13,7 +13,7 @@ import numpy as np
 
 from silico_py.primitives import ConvexShape
 from silico_py.reference.certificate import Placed, Pose, bound, check_convex, check_pair
-from silico_py.reference.sets import cp, scaled_set
+from silico_py.reference.sets import cp, number, scaled_set
 
 TOLERANCES = {
     "CLARABEL": dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas", "tol_ktratio"), 1e-11),
@@ -73,7 +73,9 @@ def solve_pair(a: Placed, b: Placed, solver: str = "CLARABEL") -> Collision:
     inside += scaled_set(b.shape, from_b, b.scaling(alpha), unit)
     found = _minimise(alpha, [place, *inside], solver)
     normal = _unit(a.turn @ place.dual_value)
-    return Collision(found, a.position + unit * point.value, normal, found - bound(a, b, normal))
+    return Collision(
+        found, a.position + unit * number(point.value), normal, found - bound(a, b, normal)
+    )
 
 
 def gauge(shape: ConvexShape, pose: Pose, point: Any, solver: str = "CLARABEL") -> float:
