@@ -97,8 +97,8 @@ def main() -> int:
 
 
 def _on_one_core(name: str, quick: bool) -> bool:
-    """In a process that has one core from its start: XLA then hands no work to other threads, which
-    would run on a core that the peers do not use, or wait for one."""
+    """Run a benchmark in a process that has one core from its start: XLA then hands no work to
+    other threads, which would run on a core that the peers do not use, or wait for one."""
     command = [sys.executable, "-m", "benchmarks", name, *["--quick"] * quick]
     allowed = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(allowed)})  # is inherited

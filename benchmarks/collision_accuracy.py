@@ -140,8 +140,8 @@ def judged(pair: reference.Pair, aligned: bool) -> list[reference.Collision]:
 def errors(
     pair: reference.Pair, found: sp.Collision, slope: float, aligned: bool
 ) -> dict[str, float]:
-    """Of one sample, `slope` its slope's; the names are those of `BARS`, and how many conic solvers
-    have judged it: what none has is left to the proof."""
+    """The errors of one sample, `slope` its slope's; the names are those of `BARS`, and how many
+    conic solvers have judged it: what none has is left to the proof."""
     exact = judged(pair, aligned)
     scale = max(1.0, float(found.alpha))
     proved = reference.certified_bound(*pair, found.normal)

@@ -35,7 +35,8 @@ STENCIL = {-2: 1 / 12, -1: -2 / 3, 1: 2 / 3, 2: -1 / 12}
 
 
 class Errors(NamedTuple):
-    """Of each column: error of `linearize`, and disagreement of the best differences."""
+    """Two numbers for each column: error of `linearize`, and disagreement of the best
+    differences."""
 
     error: np.ndarray
     doubt: np.ndarray
@@ -156,7 +157,8 @@ def _ends(scene: sp.Scene, state: sp.State, changes: Any, relaxation: float) -> 
 
 
 def errors(found: np.ndarray, slopes: np.ndarray) -> Errors:
-    """Of each column, relative to its largest entry, against the spacing that is best for it."""
+    """Errors of each column, relative to its largest entry, against the spacing that is best for
+    it."""
     # Some columns are zero: a body without memory does not know its velocity.
     size = np.maximum(np.abs(slopes).max(axis=1), ZERO * np.abs(found).max())
     gaps = np.abs(np.diff(slopes, axis=0)).max(axis=1) / np.minimum(size[1:], size[:-1])

@@ -106,7 +106,7 @@ def run(quick: bool, console: Console) -> bool:
 
 
 def _modules(console: Console) -> dict[str, ModuleType]:
-    """Those whose packages are there; says which, and with what settings."""
+    """The engines whose packages are there; says which, and with what settings."""
     loaded = {name: engines.load(name) for name in engines.REQUIRES}
     for name, module in loaded.items():
         text = f"{module.Engine.NAME}: {module.Engine.ABOUT}" if module else f"{name}: {ABSENT}"

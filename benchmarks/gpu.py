@@ -110,7 +110,8 @@ def show_rates(rows: list[dict[str, Any]], judged: bool, console: Console) -> bo
 
 
 def accurate(quick: bool, there: bool, console: Console) -> dict[str, list[dict[str, Any]]]:
-    """Of the drops and the tower one row a simulator and setting (`quick` the last of MJX)."""
+    """Tables of the drops and the tower, one row a simulator and setting (`quick` the last of
+    MJX)."""
     cases, jobs = equal_accuracy.cases(MEMBERS if there else FEW), []
     tower = cases["tower"]
     many = jax.tree.map(lambda v: np.repeat(v, MEMBERS if there else FEW, axis=0), tower.states)

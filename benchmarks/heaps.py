@@ -85,7 +85,7 @@ def measure(
 
 
 def summary(runs: list[tuple], steps: int, seconds: float) -> dict[str, Any]:
-    """Of the first so many steps of each run; `seconds` are those of all steps."""
+    """Figures of the first so many steps of each run; `seconds` are those of all steps."""
     converged, iterations = (
         np.stack([np.asarray(v) for v in part]) for part in zip(*runs, strict=True)
     )

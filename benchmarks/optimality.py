@@ -66,7 +66,7 @@ def check(
 
 
 def total(found: list[dict[str, Any]]) -> dict[str, Any]:
-    """Of all cases of one scene."""
+    """Figures of all cases of one scene."""
     counts = {k: sum(f[k] for f in found) for k in ("steps", "not converged", "violating")}
     failed = sum((f["conditions"] for f in found), Counter())
     tightest = max((f["tightest"] for f in found), key=lambda item: item[1])

@@ -12,7 +12,7 @@ QUICK = ("drop:box", "drop:capsule", "planar_push")
 def chosen(
     quick: bool, names: Sequence[str] = ()
 ) -> dict[str, Callable[..., tuple[sp.Scene, sp.State]]]:
-    """Those of these names, or without any all, or a few with few kinds of contact."""
+    """The scenes of these names, or without any all, or a few with few kinds of contact."""
     return {
         name: sp.scenes.SCENES[name] for name in names or (QUICK if quick else sp.scenes.SCENES)
     }

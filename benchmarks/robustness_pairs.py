@@ -36,7 +36,7 @@ def run(quick: bool, console: Console) -> bool:
 
 
 def every_pair() -> list[tuple[str, str]]:
-    """Of ready shapes, upper and lower, in both orders."""
+    """All pairs of ready shapes, upper and lower, in both orders."""
     return [(upper, lower) for upper in sp.scenes.SHAPES for lower in sp.scenes.SHAPES]
 
 
@@ -46,7 +46,7 @@ def starts_of(
     random_states: Callable[[sp.Scene, int, int], sp.State],
     members: int,
 ) -> dict[str, Callable[[], tuple[sp.Scene, sp.State]]]:
-    """Of each pair the scene and so many states; it is named by its shapes with `word` between."""
+    """For each pair its scene and so many states; it is named by its shapes with `word` between."""
 
     def make(upper: str, lower: str) -> tuple[sp.Scene, sp.State]:
         scene = scene_of(upper, lower)

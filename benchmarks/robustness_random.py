@@ -67,7 +67,7 @@ def run(quick: bool, console: Console) -> bool:
 
 
 def simulated(kinds: tuple[str, ...], members: int) -> Steps:
-    """Of so many scenes with these shapes."""
+    """Steps of so many scenes with these shapes."""
     rng = np.random.default_rng(len(kinds))
     made = [member(kinds, rng) for _ in range(members)]
     chosen = [sp.SolverOptions(relaxation=rho) for rho in 10 ** rng.uniform(-9, -2, members)]

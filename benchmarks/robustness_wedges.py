@@ -79,7 +79,7 @@ def _moving(
     speed: float,
     rng: np.random.Generator,
 ) -> tuple[sp.Scene, sp.State, sp.SolverOptions]:
-    """With velocities at random, of that size [m/s, rad/s]."""
+    """States with velocities at random, of that size [m/s, rad/s]."""
     velocity, spin = speed * rng.normal(size=(2, 1, 3))
     state = scene.state(position, turn / np.linalg.norm(turn), velocity, spin)
     options = sp.SolverOptions(relaxation=10 ** rng.uniform(-10, -3))

@@ -39,7 +39,7 @@ class Task(NamedTuple):
 
     @property
     def options(self) -> sp.SolverOptions:
-        """Of every step."""
+        """Options of every step."""
         return dataclasses.replace(OPTIONS, max_contacts=self.limits)
 
 
@@ -170,7 +170,7 @@ def _step_and_jacobian(scene: sp.Scene, states: sp.State, task: Task) -> Any:
 
 
 def _gradient(scene: sp.Scene, state: sp.State, task: Task) -> Any:
-    """Of the sum of the last positions by the initial velocities, reverse mode."""
+    """Gradient of the sum of the last positions by the initial velocities, reverse mode."""
 
     def loss(velocity: jax.Array) -> jax.Array:
         start = sp.State(state.position, state.orientation, velocity, state.angular_velocity)

@@ -102,7 +102,7 @@ def spread(motion: sp.State, batch: int) -> sp.State:
 def compare(
     scene: str, kind: str, motion: sp.State, quick: bool, console: Console
 ) -> dict[str, dict[str, Any]]:
-    """For every simulator its figures by batch, and why it stopped.
+    """Figures of every simulator by batch, and why it stopped.
 
     The simulators take turns at each size of batch.
     """
@@ -140,7 +140,7 @@ def extend(series: dict[str, Any], worker: Worker, task: Task, quick: bool) -> N
 
 
 def environment(simulator: str) -> dict[str, str]:
-    """Of the process that runs a simulator."""
+    """Environment of the process that runs a simulator."""
     shared = {
         "JAX_ENABLE_X64": "1",
         "XLA_PYTHON_CLIENT_PREALLOCATE": "false",

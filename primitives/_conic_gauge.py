@@ -34,7 +34,7 @@ def conic_gauge(shape: Any, x: Vector3) -> Scalar:
 
 
 class Point(NamedTuple):
-    """Of the program: y = (alpha, eps), slack = matrix y + constant, and the dual."""
+    """A point of the program: y = (alpha, eps), slack = matrix y + constant, and the dual."""
 
     y: Float[Array, " columns"]
     slack: Float[Array, " dim"]

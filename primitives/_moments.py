@@ -87,7 +87,7 @@ class Edges(NamedTuple):
 
     @classmethod
     def of(cls, points: Float[Array, "n 3"], triangles: Triangles, faces: Faces) -> Edges:
-        """Of a closed mesh."""
+        """Edges of a closed mesh."""
         ends, sides = edges(triangles)
         start, end = points[ends[:, 0]], points[ends[:, 1]]
         n1, n2 = faces.normal[sides[:, 0]], faces.normal[sides[:, 1]]
@@ -136,7 +136,7 @@ def padding_moments(points: Float[Array, "n 3"], triangles: Triangles, radius: S
 
 
 def _slabs(faces: Faces, r: Scalar) -> Moments:
-    """On the faces: x = y + h n with 0 <= h <= r."""
+    """Integrals over the slabs on the faces: x = y + h n with 0 <= h <= r."""
     corners, normal, area = faces
     center = jnp.sum(corners, axis=1) / 3
     mixed = _outer_sum(area, center, normal)
@@ -179,7 +179,7 @@ class Normals(NamedTuple):
     def of(
         cls, points: Float[Array, "n 3"], triangles: Triangles, faces: Faces, sides: Edges
     ) -> Normals:
-        """Of a closed mesh of a convex polyhedron."""
+        """Normals at the vertices of a closed mesh of a convex polyhedron."""
         count = len(points)
         omega = _solid_angles(count, triangles, faces)
         turn = sides.angle[:, None] * sides.along
@@ -203,7 +203,7 @@ def _around(
 def _sectors(
     points: Float[Array, "n 3"], triangles: Triangles, faces: Faces, sides: Edges, r: Scalar
 ) -> Moments:
-    """At the vertices: x = v + h n."""
+    """Integrals over the sectors at the vertices: x = v + h n."""
     omega, mean, normals = Normals.of(points, triangles, faces, sides)
     mixed = points.T @ mean
     second = (
@@ -249,7 +249,8 @@ def sector_rates(
 
 
 def _solid_angles(count: int, triangles: Triangles, faces: Faces) -> Float[Array, " n"]:
-    """Of the normals at each vertex: what the angles of its triangles lack of a full turn."""
+    """Solid angles of the normals at each vertex: what the angles of its triangles lack of a full
+    turn."""
     a, b, c = (faces.corners[:, k] for k in range(3))
     legs = [(b - a, c - a), (c - b, a - b), (a - c, b - c)]
     angles = [

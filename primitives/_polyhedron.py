@@ -152,7 +152,7 @@ def _around(A: np.ndarray, rows: np.ndarray) -> tuple[int, ...]:
 
 
 def _angles(axis: np.ndarray, vectors: Float[np.ndarray, "n 3"]) -> Float[np.ndarray, " n"]:
-    """Of vectors about an axis of length 1, counter-clockwise seen against it."""
+    """Angles of vectors about an axis of length 1, counter-clockwise seen against it."""
     first = np.cross(axis, np.eye(3)[np.argmin(np.abs(axis))])
     return np.arctan2(vectors @ np.cross(axis, first), vectors @ first)
 
@@ -210,7 +210,7 @@ def _cramer(
 def _meeting_points(
     A: Float[Array, "m 3"], b: Float[Array, " m"], topology: Topology
 ) -> Float[Array, "n 3"]:
-    """Where the planes of each triple meet."""
+    """Points where the planes of each triple meet."""
     rows = np.array(topology.vertices)
     points, volume = _cramer(A, b[rows], rows)
     return points / volume
@@ -291,8 +291,9 @@ def planes_of_vertices(
 def _largest_triangles(
     points: np.ndarray, size: float, tolerance: float
 ) -> Int[np.ndarray, "faces 3"]:
-    """Of each flat face of the hull of points of this size, counter-clockwise from outside; faces
-    whose normals, or offsets in sizes, differ by no more than a tolerance are one."""
+    """A triangle of each flat face of the hull of points of this size, counter-clockwise from
+    outside; faces whose normals, or offsets in sizes, differ by no more than a tolerance are
+    one."""
     hull = ConvexHull(points)
     equations = hull.equations / np.array([1.0, 1.0, 1.0, size])
     chosen: list[tuple[np.ndarray, float, np.ndarray]] = []

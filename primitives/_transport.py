@@ -54,7 +54,7 @@ def about_middle(
 
 @partial(jax.custom_jvp, nondiff_argnums=(1,))
 def polytope_moments(planes: Planes, topology: Topology) -> Moments:
-    """Of {x : A x <= b} with this structure."""
+    """Moments of {x : A x <= b} with this structure."""
     return solid_moments(_corners(topology, planes), np.array(topology.triangles))
 
 
@@ -68,7 +68,7 @@ def _polytope_rates(topology: Topology, primals: tuple, tangents: tuple) -> tupl
 
 @partial(jax.custom_jvp, nondiff_argnums=(2,))
 def padded_moments(planes: Planes, radius: Scalar, topology: Topology) -> Moments:
-    """Of what lies within `radius` of {x : A x <= b}."""
+    """Moments of what lies within `radius` of {x : A x <= b}."""
     points, triangles = _corners(topology, planes), np.array(topology.triangles)
     core = solid_moments(points, triangles)
     return core.plus(padding_moments(points, triangles, radius))
@@ -90,14 +90,14 @@ def _padded_rates(topology: Topology, primals: tuple, tangents: tuple) -> tuple:
 
 
 class _Speed(NamedTuple):
-    """Of the surface along its normal, by how planes and radius change."""
+    """Speed of the surface along its normal, by how planes and radius change."""
 
     planes: Planes
     change: Planes
     growth: Scalar | float = 0.0
 
     def at(self, points: Float[Array, "k n 3"], rows: np.ndarray) -> Float[Array, "k n"]:
-        """At n points of each of these planes."""
+        """The speed at n points of each of these planes."""
         lengths = jnp.linalg.norm(self.planes.A[rows], axis=-1)
         turning = jnp.einsum("kni,ki->kn", points, self.change.A[rows])
         return (self.change.b[rows][:, None] - turning) / lengths[:, None]

@@ -75,12 +75,12 @@ class MinkowskiSum(ConvexShape):
 
     @property
     def least_excess(self) -> float:
-        """That of both: each of them carries the whole force."""
+        """The sum of those of both: each of them carries the whole force."""
         return self.first.least_excess + self.second.least_excess
 
     @property
     def usual_excess(self) -> float:
-        """That of both and 1 that is not sure.
+        """The sum of those of both, and 1 that is not sure.
 
         Rows fix the point of `first`, too: up to three more are active where edges or vertices
         touch, and none where faces do.
@@ -106,7 +106,8 @@ class MinkowskiSum(ConvexShape):
         )
 
     def gauge(self, x: Vector3) -> Scalar:
-        """By the fixed-iteration interior point of `conic_gauge`, to about 1e-9 in float64."""
+        """The gauge by the fixed-iteration interior point of `conic_gauge`, to about 1e-9 in
+        float64."""
         return conic_gauge(self, x)
 
     def interior(self, x: Vector3) -> tuple[Scalar, Float[Array, " n_aux"]]:

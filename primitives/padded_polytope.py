@@ -97,7 +97,7 @@ class PaddedPolytope(ConvexShape):
 
     @property
     def least_excess(self) -> float:
-        """That of the core and of the ball: each carries the whole force."""
+        """The sum of those of core and ball: each carries the whole force."""
         return self.core.least_excess + ACTIVE_EXCESS[SECOND_ORDER]
 
     def slack(self, x: Vector3, alpha: Scalar, eps: Vector3) -> Float[Array, " m+4"]:
@@ -106,7 +106,8 @@ class PaddedPolytope(ConvexShape):
         return jnp.concatenate([core, (alpha * self.radius)[None], eps])
 
     def gauge(self, x: Vector3) -> Scalar:
-        """By the fixed-iteration interior point of `conic_gauge`, to about 1e-9 in float64."""
+        """The gauge by the fixed-iteration interior point of `conic_gauge`, to about 1e-9 in
+        float64."""
         return conic_gauge(self, x)
 
     def interior(self, x: Vector3) -> tuple[Scalar, Vector3]:

@@ -186,7 +186,7 @@ def kinds_of(scene: Scene) -> list[Pairs]:
 def _kinds(
     scene: Scene, pieces: dict[Hashable, PieceBatch], where: dict
 ) -> Iterator[tuple[np.ndarray, Pairs]]:
-    """Of each kind of pair their positions in `scene.pairs`, and the pairs."""
+    """For each kind of pair their positions in `scene.pairs`, and the pairs."""
     kinds: dict[Hashable, list[tuple[int, int, int]]] = {}
     for index, pair in enumerate(scene.pairs):
         kind_a, row_a = where[pair.body_a, pair.piece_a]

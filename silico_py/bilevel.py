@@ -127,8 +127,8 @@ def pose_derivative(
 def start_contact(
     c: Contact, relaxation: float | Array, warm_start: bool | Array
 ) -> tuple[Contact, CellVariables]:
-    """At the current pose: the gap there, or `START_GAP`. No solution follows it, so it has no
-    derivatives."""
+    """The start at the current pose: the gap there, or `START_GAP`. No solution follows it, so it
+    has no derivatives."""
     rho = jnp.asarray(relaxation, c.relaxation.dtype)
     first = jnp.where(warm_start, jnp.maximum(rho, WARM_RELAXATION), rho)
     program = jax.lax.stop_gradient((current(c.a), current(c.b), c.length, first))

@@ -79,10 +79,10 @@ class Blocks:
         return self + other.times(-1)
 
     def times(self, factor: Array | float) -> Blocks:
-        """Of a multiple of the rows."""
+        """Derivative of a multiple of the rows."""
         return Blocks(self.rows, {name: factor * block for name, block in self.named.items()})
 
     def mapped(self, matrix: Matrix) -> Blocks:
-        """Of what a matrix makes of the rows."""
+        """Derivative of what a matrix makes of the rows."""
         found = {name: matmul(matrix, block) for name, block in self.named.items()}
         return Blocks(len(matrix), found)

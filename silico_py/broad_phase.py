@@ -33,7 +33,7 @@ Limits = tuple[int | None, int | None]
 
 
 class Separation(NamedTuple):
-    """Of the balls around two pieces.
+    """How far apart the balls around two pieces are.
 
     Attributes:
         gap: negative where they overlap [m].
@@ -94,7 +94,7 @@ def share(far: Float[Array, "*pairs"]) -> Float[Array, "*pairs"]:
 
 
 def _smooth(t: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """From 0 to 1 as t is, without a kink at either."""
+    """A step from 0 to 1 as t is, without a kink at either."""
     return t * t * (3 - 2 * t)
 
 
@@ -161,7 +161,7 @@ def _approach(a: Side, b: Side) -> tuple[Float[Array, ""], Float[Array, ""]]:
 
 
 def separation(a: Piece, b: Piece) -> Separation:
-    """Of the balls of two pieces, or of a ball and a half-space."""
+    """Separation of the balls of two pieces, or of a ball and a half-space."""
     length = pair_length(a.shape, b.shape)
     grown = growth(a.shape, length) * a.length
     if not b.shape.scaled:

@@ -303,7 +303,7 @@ def _complaints() -> Iterator[None]:
 
 
 def _name(scene: str) -> str:
-    """As `SCENES` spells it: words may be joined by dashes, too."""
+    """The name as `SCENES` spells it: words may be joined by dashes, too."""
     return scene.replace("-", "_")
 
 

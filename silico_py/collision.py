@@ -142,7 +142,8 @@ def _search(
 def _follow(
     problem: Problem, rho: Array, starts: list[Variables], first: Array, max_iterations: int
 ) -> Solution:
-    """From each start in turn until one leads to the solution; all but the last are given up."""
+    """The solution from each start in turn until one leads to the solution; all but the last are
+    given up."""
     limits = jnp.array([WARM_ITERATIONS] * (len(starts) - 1) + [max_iterations])
     table = jax.tree.map(lambda *leaves: jnp.stack(leaves), *starts)
 
@@ -242,7 +243,7 @@ def _collide(
 
 
 def _middle(a: Piece, b: Piece) -> Float[Array, "3"]:
-    """Of the shape whose length is that of the pair."""
+    """Centre of the shape whose length is that of the pair."""
     if not (a.shape.scaled and b.shape.scaled):
         return a.reference if a.shape.scaled else b.reference
     return jnp.where(a.length < b.length, a.reference, b.reference)

@@ -55,7 +55,7 @@ class SlackMap(NamedTuple):
         return cls(constant, to_x, to_alpha / length, to_eps, jnp.ones_like(length))
 
     def in_pair(self, shape: ConvexShape, length: Float[Array, ""]) -> SlackMap:
-        """For a pair with this unit of length, of a map whose growth is 1.
+        """The map for a pair with this unit of length, of a map whose growth is 1.
 
         Were a large shape scaled like a small one, the slightest change of alpha would move its
         surface by more than the size of the other: the program is hopelessly conditioned.
@@ -107,7 +107,7 @@ class Piece(NamedTuple):
         return length / self.length * matmul(self.rotation, matmul(self.map.to_x.T, dual))
 
     def furthest(self, direction: Float[Array, "3"]) -> Float[Array, "3"]:
-        """From the reference to the furthest point along a direction, world [m]."""
+        """Vector from the reference to the furthest point along a direction, world [m]."""
         local = matmul(self.rotation.T, direction)
         return matmul(self.rotation, self.shape.support(local) - self.shape.reference)
 

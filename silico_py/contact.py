@@ -63,12 +63,12 @@ def doubled(least: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
 
 
 def parting_speed(a: Side, b: Side) -> Float[Array, ""]:
-    """At least how fast the shapes of a pair have to part in the step, if they overlap [m/s]."""
+    """Least speed at which the shapes of a pair have to part in the step, if they overlap [m/s]."""
     return sure_overlap(current(a), current(b)) / a.motion.timestep
 
 
 def _velocity(side: Side) -> Float[Array, "3"]:
-    """Of the centre of mass before the step, with which it starts the step."""
+    """Velocity of the centre of mass before the step, with which it starts the step."""
     if side.motion is None:
         return jnp.zeros_like(side.position)
     return side.motion.memory * side.motion.velocity
@@ -314,7 +314,8 @@ def ease(c: Contact, easing: Float[Array, ""]) -> Contact:
 
 
 def posed(c: Contact, change: Float[Array, "arity 6"]) -> Contact:
-    """With other poses before the step: moved, and turned by a rotation vector, in the world."""
+    """The contact with other poses before the step: moved, and turned by a rotation vector, in the
+    world."""
     sides = []
     for side, part in zip(c.sides, change, strict=True):
         turned = rotation.multiply(rotation.cayley(part[3:]), side.motion.orientation)
@@ -325,7 +326,8 @@ def posed(c: Contact, change: Float[Array, "arity 6"]) -> Contact:
 
 
 def seen_from(side: Side, anchor: Float[Array, "3"]) -> Side:
-    """With positions relative to `anchor`; of a half-space, the nearest point of its plane."""
+    """The side with positions relative to `anchor`; of a half-space, the nearest point of its
+    plane."""
     if side.motion is not None:
         return side._replace(motion=side.motion._replace(position=side.motion.position - anchor))
     position = side.position - anchor

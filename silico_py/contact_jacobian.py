@@ -78,7 +78,7 @@ class SideDerivative(NamedTuple):
 
     @property
     def d_normal(self) -> Blocks:
-        """Of the normal, by all it depends on."""
+        """Derivative of the normal, by all it depends on."""
         return self.d_turned + self.d_pressed
 
 
@@ -140,7 +140,7 @@ def pose_derivative(
 
 
 def _motion_tangent(y: Float[Array, "6"], side: Side, end: Kinematics) -> Tangent:
-    """By y = (v+, w+), which leads to this end."""
+    """Derivative by y = (v+, w+), which leads to this end."""
     h = side.motion.timestep
     before = rotation.matrix(side.motion.orientation)
     turn = h * matmul(end.turn, rotation.cayley_tangent(h * y[3:]))
@@ -149,7 +149,7 @@ def _motion_tangent(y: Float[Array, "6"], side: Side, end: Kinematics) -> Tangen
 
 
 def _pose_tangent(y: Float[Array, "6"], side: Side) -> Tangent:
-    """By position and rotation vector before the step."""
+    """Derivative by position and rotation vector before the step."""
     spin = rotation.rotate(side.motion.orientation, y[3:])
     return Tangent(position=1.0, velocity=0.0, turn=jnp.eye(3, dtype=y.dtype), spin=-skew(spin))
 

@@ -142,8 +142,8 @@ def _described(
 
 
 def _ended(found: Found, begun: Begun, smooth: Array, options: SolverOptions) -> tuple[State, Info]:
-    """Those of the solution that is differentiated, as the info always is: forces are products of
-    unknowns, all of which have to be its own."""
+    """State and info of the solution that is differentiated, as the info always is: forces are
+    products of unknowns, all of which have to be its own."""
     moved = implicit(begun.problem, found.point, smooth)
     return end(begun, found.solution._replace(variables=moved), options, found.info.guess)
 

@@ -48,7 +48,7 @@ def first_share(pairs: list[tuple[Side, Side]]) -> Float[Array, ""] | None:
 def _mapped(
     data: Any, motion: Callable[[Motion], Motion], contact: Callable[[Contact], Contact]
 ) -> Any:
-    """With other motions, those of contacts included, and other contacts."""
+    """The data with other motions, those of contacts included, and other contacts."""
 
     def of(part: Any) -> Any:
         if isinstance(part, Motion):

@@ -68,14 +68,14 @@ class Moving(NamedTuple):
 
     @classmethod
     def of(cls, scene: Any, state: Any, control: Any) -> Moving:
-        """Of their changes, some of them symbolic zeros."""
+        """Read off changes of the three, some of which are symbolic zeros."""
         flags = [[_moves(v) for v in jax.tree.leaves(part)] for part in (scene, state, control)]
         by_scene = any(flags[0])
         own = [flag or not by_scene for flag in (*flags[1], *flags[2])]
         return cls((*flags[0], *own), by_scene)
 
     def numbers(self, args: tuple) -> Numbers:
-        """Those that change, of a tuple that begins with the three."""
+        """The numbers that change, of a tuple that begins with the three."""
         return list(compress(jax.tree.leaves(args[:3]), self.flags))
 
     def replaced(self, args: tuple, numbers: Numbers) -> tuple:
@@ -108,7 +108,7 @@ def with_derivatives(place: Place, found: tuple[Array, Array]) -> tuple[Array, A
 
 
 def _implicit_matrices(place: Place) -> tuple[Array, Array]:
-    """Those matrices, in operations that jax differentiates again."""
+    """The same two matrices, in operations that jax differentiates again."""
     still, start = jax.tree.leaves(place.scene), jax.tree.leaves((place.state, place.control))
     moving = Moving(len(still) * (False,) + len(start) * (True,), by_scene=False)
     n = len(place.y)

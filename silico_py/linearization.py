@@ -123,7 +123,7 @@ def _along(
     options: SolverOptions,
     guess: Remembered | None,
 ) -> tuple[Any, ...]:
-    """At a relaxation, or at one after another."""
+    """The derivatives at a relaxation, or at one after another."""
 
     def at(rho: Array, first: Bool[Array, ""], start: Variables | None) -> tuple[Any, ...]:
         begun = begin(scene, state, control, rho, _usable(first, guess), options)

@@ -136,7 +136,7 @@ def _is_whole(value: object) -> bool:
 
 
 def _as_array(value: object) -> np.ndarray:
-    """Also of what is no array of numbers."""
+    """The value as an array, also of what is no array of numbers."""
     try:
         known = concrete(value)
     except ValueError:

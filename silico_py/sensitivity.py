@@ -74,13 +74,14 @@ class Inputs(NamedTuple):
         )
 
     def pose_derivative(self) -> Float[Array, "6 18"]:
-        """Of one body: centre of mass and rotation vector in the world, by its inputs."""
+        """Derivative of one body's pose: centre of mass and rotation vector in the world, by its
+        inputs."""
         dx, dtheta = jnp.split(jnp.eye(18, dtype=self.arm.dtype)[:6], 2)
         before = rotation.matrix(self.motion.orientation)
         return jnp.concatenate([dx - matmul(before, self.lever(dtheta)), matmul(before, dtheta)])
 
     def following(self, y: Float[Array, "6"]) -> Float[Array, "12 24"]:
-        """Of one body: the state after moving with y, by inputs and y."""
+        """Derivative of one body: the state after moving with y, by inputs and y."""
         columns = jnp.eye(24, dtype=y.dtype)
         dx, dtheta = jnp.split(columns[:6], 2)
         dv, dw = jnp.split(columns[18:], 2)

@@ -140,8 +140,8 @@ def guess_of(remembered: Remembered, batches: list[ContactBatch]) -> Guess:
 
 
 def _undirected(w: Variables, batches: list[ContactBatch]) -> Variables:
-    """With friction that has no direction: where slip ends or turns round in a step, the one before
-    says nothing, and close to a solution there is no room to turn.
+    """The guess with friction that has no direction: where slip ends or turns round in a step, the
+    one before says nothing, and close to a solution there is no room to turn.
 
     The slip allowed for is what friction can change in a step: both then follow from each other as
     with viscous drag.
@@ -178,7 +178,8 @@ def _fits(remembered: Remembered, start: Variables, batches: list[ContactBatch])
 def _with_slip(
     w: Variables, batches: list[ContactBatch], scaled: Callable[[Array, Array], Array]
 ) -> Variables:
-    """With the slacks of friction taken to m/s, or back: their unit changes with the speed."""
+    """The variables with the slacks of friction taken to m/s, or back: their unit changes with the
+    speed."""
     cells = []
     for cell, batch in zip(w.cells, batches, strict=True):
         cut = friction.first_row(cell.slack.shape[-1])

@@ -37,7 +37,7 @@ def once(function: Callable, **how: Any) -> Callable:
 
 
 def on_cpu(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Those that this compiler knows; none on other devices."""
+    """The options that this compiler knows; none on other devices."""
     if jax.default_backend() != "cpu":
         return {}
     return {name: value for name, value in options.items() if _is_known(name, value)}

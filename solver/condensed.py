@@ -127,7 +127,7 @@ def solve(
 
 
 def transposed(factor: Factor) -> Factor:
-    """With the matrices of the cells transposed, as `solve_transposed` takes it."""
+    """The factor with the matrices of the cells transposed, as `solve_transposed` takes it."""
     cells = [Elimination(*map(dense.transposed, cell)) for cell in factor.cells]
     return factor._replace(cells=tuple(cells))
 

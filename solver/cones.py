@@ -211,13 +211,13 @@ class Scaling:
 
     @classmethod
     def _of(cls, parts: list[tuple[str, tuple[Array, Array]]]) -> Scaling:
-        """From the kind and the maps of each block."""
+        """The scaling from the kind and the maps of each block."""
         cone = ProductCone(tuple((kind, len(maps[0])) for kind, maps in parts))
         return cls(cone, tuple(maps for _, maps in parts))
 
     @property
     def transposed(self) -> Scaling:
-        """Of the transposed matrices."""
+        """The scaling with transposed matrices."""
         maps = [tuple(m.T for m in pair) for pair in self.maps]  # a vector is a diagonal
         return Scaling(self.cone, tuple(maps))
 

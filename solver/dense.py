@@ -231,7 +231,8 @@ def solve_transposed(factor: Factor, rhs: Float[Array, "n columns"]) -> Float[Ar
 
 
 def inverse(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """By Gauss-Jordan elimination without exchanging rows: the leading blocks must be regular.
+    """The inverse by Gauss-Jordan elimination without exchanging rows: the leading blocks must be
+    regular.
 
     A batch is a few loops over all members, where a library would be called for each.
     """
@@ -245,11 +246,7 @@ def inverse(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
 
 
 def pivoted_inverse(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """By Gauss-Jordan elimination with partial pivoting.
-
-    The library that jax would call never returns for a batch inside a loop on a machine with two
-    cores (jax 0.9).
-    """
+    """The inverse by Gauss-Jordan elimination with partial pivoting, a few loops as `inverse`."""
     if not matrix.size:
         return matrix
     rows = jnp.arange(len(matrix), dtype=np.int32)
@@ -330,7 +327,7 @@ def entry(v: Array, k: Array | int, axis: int = 0, keepdims: bool = False) -> Ar
 
 
 def _scattered(values: Array, targets: Int[Array, " terms"], size: int) -> Array:
-    """For targets known at run time alone; as a product where that is less work."""
+    """The sum for targets known at run time alone; as a product where that is less work."""
     flat = values.reshape(len(values), prod(values.shape[1:]))
     if in_kernel() or size * flat.shape[1] <= SCATTERED:
         chosen = (targets == jnp.arange(size, dtype=targets.dtype)[:, None]).astype(values.dtype)

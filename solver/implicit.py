@@ -121,7 +121,7 @@ def _newton_inverse(problem: Problem, w: Variables, target: Conditions) -> Varia
 
 
 def _factor(problem: Problem, w: Variables) -> kkt.Factor:
-    """At a point of the central path."""
+    """The factor at a point of the central path."""
     product = jax.lax.stop_gradient(mean_product(problem, w))
     return kkt.factorize(problem, w, jnp.zeros((), w.y.dtype), product)
 

@@ -53,7 +53,8 @@ class Options(NamedTuple):
     accept: bool = False
 
     def softer(self, share: Float[Array, ""]) -> Options:
-        """For a larger relaxation, from 1 (share near 0) to the one wanted (share 1)."""
+        """The options for a larger relaxation, from 1 (share near 0) to the one wanted (share
+        1)."""
         factor = self.relaxation ** (share - 1)
         larger = {name: factor * getattr(self, name) for name in ("relaxation", "tolerance")}
         return self._replace(**larger)

@@ -205,7 +205,7 @@ def system(problem: Problem, factor: Factor) -> tuple[Callable, Callable]:
 
 
 def transposed_system(problem: Problem, factor: Factor) -> tuple[Callable, Callable]:
-    """Both of them transposed."""
+    """Matrix and elimination, both transposed."""
     turned = Factor(
         transposed(factor.node_jacobian),
         tuple(map(_transposed, factor.cells)),
@@ -218,7 +218,7 @@ def transposed_system(problem: Problem, factor: Factor) -> tuple[Callable, Calla
 
 
 def _transposed(cell: CondensedCell) -> CondensedCell:
-    """With every matrix transposed but the maps of the cones."""
+    """The cell with every matrix transposed but the maps of the cones."""
     names = ("to_v", "to_dual", "slack_to_v", "slack_to_dual", "dual_map")
     return cell._replace(**{name: transposed(getattr(cell, name)) for name in names})
 

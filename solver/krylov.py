@@ -71,7 +71,7 @@ class _System(NamedTuple):
     goal: Float[Array, " columns"]
 
     def judged(self, found: Columns, defect: Columns) -> _Solution:
-        """With whether it is inaccurate."""
+        """What was found, with whether it is inaccurate."""
         accurate = jnp.all(jnp.max(jnp.abs(defect), axis=0) <= self.goal)
         return _Solution(found, defect, ~accurate)
 

@@ -99,7 +99,7 @@ def _evaluated(rounds: Rounds, batch: _Batch) -> Callable:
 
 
 def _merged(v: Array, shape: tuple[int, int], in_outer: bool, in_inner: bool) -> Array:
-    """Both batch axes as one, for an array that has either of them."""
+    """The array with both batch axes as one, for an array that has either of them."""
     if not (in_outer or in_inner):
         return v
     own = v.shape[in_outer + in_inner :]

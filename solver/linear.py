@@ -104,7 +104,7 @@ def _transpose(
 
 
 def _batch(args: list, axes: list, *, fixed: int, **how: Any) -> tuple[list[Array], list[int]]:
-    """For a batch of arguments; what is fixed may be common to all members."""
+    """The rule for a batch of arguments; what is fixed may be common to all members."""
     size, first = axes_first(args, axes)
     flags = [k is not None for k in axes]
     first[fixed:] = of_all(size, flags[fixed:], first[fixed:])

@@ -134,7 +134,7 @@ class CellGroup:
         return taken(y, self.nodes)
 
     def prepared(self, y: Float[Array, "nodes ny"]) -> CellGroup:
-        """With the memo of this point, unless there is one."""
+        """The group with the memo of this point, unless there is one."""
         if self.prepare is None or self.memo is not None:
             return self
         at = jax.lax.stop_gradient((self.gather(y), self.data))
@@ -232,7 +232,7 @@ class Problem:
 
     @property
     def links(self) -> list[Links]:
-        """Of each group, the nodes that its cells touch."""
+        """For each group the nodes that its cells touch."""
         return [group.links for group in self.groups]
 
     @property
@@ -242,7 +242,7 @@ class Problem:
 
     @property
     def _functions(self) -> Iterator[tuple[str, Any]]:
-        """By the names of the fields."""
+        """The functions by the names of the fields."""
         yield "node_residual", self.node_residual
         yield "homotopies", self.homotopies
         for group in self.groups:
@@ -294,7 +294,7 @@ class Problem:
         return self.with_data(data)
 
     def prepared(self, y: Float[Array, "nodes ny"]) -> Problem:
-        """With the memos of this point, unless there are some."""
+        """The problem with the memos of this point, unless there are some."""
         return replace(self, groups=tuple(group.prepared(y) for group in self.groups))
 
     @property
@@ -303,7 +303,7 @@ class Problem:
         return tuple(group.memo for group in self.groups)
 
     def with_memos(self, memos: tuple) -> Problem:
-        """At a point whose memos are known."""
+        """The problem at a point whose memos are known."""
         pairs = zip(self.groups, memos, strict=True)
         return replace(self, groups=tuple(replace(group, memo=memo) for group, memo in pairs))
 

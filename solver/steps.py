@@ -79,7 +79,7 @@ class _Plan(NamedTuple):
 
 
 def next_step(problem: Problem, factor: kkt.Factor, it: Iterate, options: Options) -> Step:
-    """Of Newton's method, or along the path if one is followed."""
+    """The next step of Newton's method, or along the path if one is followed."""
     problem = problem.eased(it.easing)
     c, path, rho = it.measures.conditions, it.path, options.relaxation
     target, other = by_mode(
@@ -235,7 +235,7 @@ def _second_order(problem: Problem, like: Conditions, step: Variables) -> Condit
 
 
 def _accuracy(it: Iterate) -> Float[Array, ""]:
-    """Of directions, relative."""
+    """Relative accuracy that directions need."""
     return jnp.where(is_central(it), ACCURACY_NEAR, ACCURACY)
 
 

@@ -99,7 +99,7 @@ class Variables(_Vector):
         cells: Sequence[CellVariables],
         columns: bool = False,
     ) -> Variables:
-        """From the vectors of the nodes and the unknowns of each group."""
+        """The variables from the vectors of the nodes and the unknowns of each group."""
         layout = _layout(y, [(cell.x, cell.dual) for cell in cells], columns)
         return cls(_joined([y, *(part for cell in cells for part in cell)], columns), layout)
 
@@ -132,7 +132,7 @@ class Conditions(_Vector):
 
     @classmethod
     def of(cls, nodes: Float[Array, "nodes ny"], cells: Sequence[CellConditions]) -> Conditions:
-        """From the rows of the nodes and the conditions of each group."""
+        """The conditions from the rows of the nodes and the conditions of each group."""
         rows = [part for cell in cells for part in (cell.local, cell.slack)]
         products = [cell.product for cell in cells]
         layout = _layout(nodes, [(cell.local, cell.slack) for cell in cells])
@@ -145,7 +145,7 @@ class Conditions(_Vector):
 
     @property
     def rows(self) -> Float[Array, " rows"]:
-        """All but the products."""
+        """All conditions but the products."""
         return self.flat[: self.layout.rows]
 
     @property
@@ -175,7 +175,7 @@ class Conditions(_Vector):
 
 
 def _layout(nodes: Array, cells: Sequence[tuple[Array, Array]], columns: bool = False) -> Layout:
-    """Of vectors with these parts; of each group one as wide as x, and one as the cone."""
+    """Layout of vectors with these parts; of each group one as wide as x, and one as the cone."""
     lead = nodes.ndim - 2 - columns
     groups = tuple((*x.shape[lead : lead + 2], dual.shape[lead + 1]) for x, dual in cells)
     return Layout(nodes.shape[lead : lead + 2], groups, columns)

@@ -118,7 +118,7 @@ def _start(simulator: Simulator, plant: MultibodyPlant, state: sp.State) -> None
 
 
 def _advance(simulator: Simulator, steps: int, frequency: int) -> None:
-    """To the state after so many steps: an update due at the very end would not be made."""
+    """Advance to the state after so many steps: an update due at the very end would not be made."""
     try:
         simulator.AdvanceTo((steps - 0.5) / frequency)
     except RuntimeError as error:

@@ -26,7 +26,7 @@ ENOUGH, FEW = (20, 20), (4, 8)
 
 
 def stiff(model: mujoco.MjModel) -> None:
-    """As MuJoCo's, but impratio 1: with 10 and elliptic cones MJX throws a tower apart."""
+    """Settings as MuJoCo's, but impratio 1: with 10 and elliptic cones MJX throws a tower apart."""
     mujoco_c.stiff(model)
     model.opt.impratio = 1
 

@@ -159,7 +159,7 @@ def physics(states: sp.State) -> np.ndarray:
 
 
 def poses(model: mujoco.MjModel, path: np.ndarray) -> engines.Path:
-    """Of a path (steps, size) of physics vectors, which start with time and qpos."""
+    """Poses of a path (steps, size) of physics vectors, which start with time and qpos."""
     rows = path[:, 1 : 1 + model.nq].reshape(len(path), -1, 7)
     return engines.Path(rows[..., :3], rows[..., 3:])
 

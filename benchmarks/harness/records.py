@@ -52,7 +52,7 @@ def about() -> dict[str, Any]:
 
 
 def version(name: str) -> str:
-    """Of an installed distribution."""
+    """Version of an installed distribution."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:

@@ -177,7 +177,8 @@ def total(results: dict[str, Any], name: str) -> int:
 
 
 def counted(converged: np.ndarray, iterations: np.ndarray) -> dict[str, Any]:
-    """Of steps: how many, which took more than `LIMIT` or are unsolved, and mean iterations."""
+    """Counts of steps: how many, which took more than `LIMIT` or are unsolved, and mean
+    iterations."""
     return {
         "steps": converged.size,
         "failed": int((~converged | (iterations > LIMIT)).sum()),

@@ -66,7 +66,7 @@ def program_memory(program: Any) -> int:
 
 
 def free_memory() -> int | None:
-    """On the devices that jax would use [bytes]; None where that is unknown."""
+    """Free memory of the devices that jax would use [bytes]; None where that is unknown."""
     found = [device.memory_stats() or {} for device in jax.devices()]  # None on the CPU
     if all("bytes_limit" in stats for stats in found):
         return sum(stats["bytes_limit"] - stats["bytes_in_use"] for stats in found)

@@ -36,7 +36,7 @@ def _combined(model: Any, pairs: np.ndarray, value: np.ndarray) -> np.ndarray:
 
 
 def in_common(coefficients: np.ndarray) -> float | list[float]:
-    """All of them, or the one that they are."""
+    """The coefficients, or the one that all of them are."""
     known = coefficients.tolist()
     return known if np.ptp(coefficients) > SAME else known[0]
 

@@ -146,7 +146,7 @@ def _scene(
 def _friction(
     model: Any, layout: Layout, contact: Contacts, shapes: Shapes, scene: Scene
 ) -> float | list[float]:
-    """Of all pairs; where nothing may touch, the largest of the bodies' geoms."""
+    """Friction of all pairs; where nothing may touch, the largest of the bodies' geoms."""
     fixed = _owners(contact.fixed, shapes)
     moving = [_owners(contact.moving[root], shapes) for root in layout.roots]
     seconds = [fixed if pair.body_b is None else moving[pair.body_b] for pair in scene.pairs]

@@ -162,7 +162,7 @@ def _gap() -> tuple[str, ...]:
 
 
 def _contact_remarks(model: Any, of: str, k: int, condim: int) -> Iterator[tuple[str, str]]:
-    """By the fields that geoms and pairs have in common."""
+    """Remarks by the fields that geoms and pairs have in common."""
     for kind in (*CONTACT_FIELDS, *_gap()):
         value = _field(model, f"{of}_{kind}", k + 1)[k]
         if np.any(value):

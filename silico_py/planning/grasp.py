@@ -60,7 +60,7 @@ class Problem(NamedTuple):
         tolerance: float,
         options: PlannerOptions | None,
     ) -> Problem:
-        """Of arguments of `plan_grasp`.
+        """Check the arguments of `plan_grasp`.
 
         Raises:
             ValueError: as `plan_grasp`.

@@ -116,7 +116,7 @@ def _check_observed(observed: State, n: int) -> int:
 
 
 class _Fit(NamedTuple):
-    """Of a roll-out with some parameters."""
+    """What a roll-out with some parameters misses."""
 
     residuals: Float[np.ndarray, " rows"]
     jacobian: Float[np.ndarray, "rows parameters"]  # by the logarithms
@@ -136,7 +136,8 @@ def _fits(
     controls: Array,
     on_trial: Callable[[float, float], None],
 ) -> Callable[[np.ndarray, float], _Fit]:
-    """Of logarithms of the parameters over the guess and a relaxation, by one program for all."""
+    """`_Fit` of logarithms of the parameters over the guess and a relaxation, by one program for
+    all."""
     names, given = list(guess), (np.array([*guess.values()], float), start, observed, controls)
 
     @jitted

@@ -65,7 +65,7 @@ class Actuation(NamedTuple):
 
 
 class End(NamedTuple):
-    """Of a plan: what separates the target from its goal [m], and its Jacobian by the plan."""
+    """End of a plan: what separates the target from its goal [m], and its Jacobian by the plan."""
 
     miss: Float[Array, "6"]
     slopes: Float[Array, "6 steps directions"]

@@ -115,7 +115,7 @@ class Search:
 
     @property
     def distances(self) -> Float[np.ndarray, " nodes"]:
-        """Of all nodes from the goal, infinite where the check of the plan failed [m]."""
+        """Distance of all nodes from the goal, infinite where the check of the plan failed [m]."""
         out = self.task.distance(self.tree.poses, self.task.goal)
         out[list(self.discarded)] = np.inf
         return out

@@ -124,7 +124,7 @@ def certified_bound(
 
 
 def bound(a: Placed, b: Placed, normal: np.ndarray) -> float:
-    """As `certified_bound`, of placed shapes."""
+    """`certified_bound` of placed shapes."""
     if not a.shape.scaled:
         return bound(b, a, -normal)
     if not b.shape.scaled:

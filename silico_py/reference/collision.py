@@ -62,7 +62,7 @@ def collide(
 
 
 def solve_pair(a: Placed, b: Placed, solver: str = "CLARABEL") -> Collision:
-    """As `collide`, of placed shapes."""
+    """`collide` of placed shapes."""
     alpha, point, local = cp.Variable(nonneg=True), cp.Variable(3), cp.Variable(3)
     unit = min(size_of(piece.shape) for piece in (a, b) if piece.shape.scaled)
     # Measured from body a: far from the world's origin no digits are lost. Its frame has a
@@ -93,7 +93,7 @@ def gauge(shape: ConvexShape, pose: Pose, point: Any, solver: str = "CLARABEL") 
 
 
 def gauge_placed(placed: Placed, point: np.ndarray, solver: str = "CLARABEL") -> float:
-    """As `gauge`, of a placed shape."""
+    """`gauge` of a placed shape."""
     alpha, local, unit = cp.Variable(nonneg=True), cp.Variable(3), size_of(placed.shape)
     place = local == placed.turn.T @ (point - placed.position) / unit
     inside = scaled_set(placed.shape, local, placed.scaling(alpha), unit)
@@ -107,7 +107,7 @@ def size_of(shape: ConvexShape) -> float:
 
 @cache
 def solvers() -> tuple[str, ...]:
-    """Those of CLARABEL and ECOS that are installed (ECOS needs Python below 3.13)."""
+    """The solvers of CLARABEL and ECOS that are installed (ECOS needs Python below 3.13)."""
     return tuple(name for name in TOLERANCES if name in cp.installed_solvers())
 
 

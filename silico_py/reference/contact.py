@@ -106,7 +106,7 @@ def force_conditions(c: Contact, rho: float) -> dict[str, Condition]:
 
 
 def _normal_error(c: Contact) -> float:
-    """Of the length, or from the only direction there is against a half-space."""
+    """Error of the length, or from the only direction there is against a half-space."""
     if not c.b.shape.scaled:
         return float(np.linalg.norm(c.normal - c.b.outward))
     return abs(float(np.linalg.norm(c.normal)) - 1)

@@ -42,7 +42,7 @@ class Motion(NamedTuple):
         return self.velocity + np.cross(self.turn.apply(self.spin), point - self.position)
 
     def displacement_at(self, point: np.ndarray, before: Motion) -> np.ndarray:
-        """From where the material point at a world point was before [m]."""
+        """Displacement from where the material point at a world point was before [m]."""
         held = self.turn.inv().apply(point - self.position)
         return point - (before.position + before.turn.apply(held))
 
@@ -113,7 +113,7 @@ class Balance(NamedTuple):
         return speed * (self.mass + springs[:3]), speed * (arm + springs[3:])
 
     def arm(self, load: Load) -> np.ndarray:
-        """From the next centre of mass to where the load acts [m]."""
+        """Arm from the next centre of mass to where the load acts [m]."""
         return np.zeros(3) if load.point is None else load.point - self.after.position
 
     def pose_error(self) -> float:

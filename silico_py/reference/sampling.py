@@ -55,7 +55,7 @@ def _base() -> Polytope:
 
 
 def _polytope(sizes: Sizes) -> Polytope:
-    """That polytope stretched along the axes, its faces numbered as before."""
+    """The polytope stretched along the axes, its faces numbered as before."""
     base = _base()
     A = np.asarray(base.A, float) / sizes
     length = np.linalg.norm(A, axis=1)

@@ -221,12 +221,12 @@ def _sides(scene: Scene, motions: list[Motion], pair: ContactPair) -> tuple[Plac
 
 
 def _length(a: Placed, b: Placed) -> float:
-    """Of the smaller shape [m]."""
+    """Length of the smaller shape [m]."""
     return min(float(side.shape.characteristic_length) for side in (a, b) if side.shape.scaled)
 
 
 def _growth(shape: ConvexShape, length: float) -> float:
-    """Of a shape in a contact whose smaller one has this length."""
+    """Growth of a shape in a contact whose smaller one has this length."""
     size = float(shape.characteristic_length)
     return min(1.0, SIZE_RATIO * length / size) if shape.scaled else 1.0
 

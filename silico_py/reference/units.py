@@ -23,7 +23,7 @@ def of_scene(scene: Scene) -> float:
 
 
 def of_bodies(scene: Scene, sides: list[Sides]) -> list[float]:
-    """That of the scene, doubled until bodies that overlap part with at most `PARTING` of it.
+    """The unit of the scene, doubled until bodies that overlap part with at most `PARTING` of it.
 
     Args:
         scene: the scene.

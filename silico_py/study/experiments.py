@@ -86,7 +86,7 @@ class Grid:
 
     @cached_property
     def judge(self) -> Future[Judge]:
-        """Of the runs; the first to ask starts to compile it."""
+        """The judge of the runs; the first to ask starts to compile it."""
         at = (self.experiment.scene, self.starts, self.longest, self.optimize)
         return self.pool.submit(compiled_judge, *at)
 
@@ -128,7 +128,7 @@ class Grid:
 
 
 def options(method: str, **others: Any) -> SolverOptions:
-    """Of the study: no polishing, at most 30 Newton steps."""
+    """Options of the study: no polishing, at most 30 Newton steps."""
     return SolverOptions(method=method, max_iterations=MAX_ITERATIONS, polish=0, **others)
 
 
@@ -177,7 +177,7 @@ def steps_of_chunk(members: int) -> int:
 
 
 def timed_grid(experiment: Experiment, **chosen: Any) -> Grid:
-    """For `timing`: chunks of single steps."""
+    """Rows of `timing`: chunks of single steps."""
     return Grid(experiment, members=CHUNK, frequencies=(100,), **chosen)
 
 

@@ -235,7 +235,7 @@ def _render(
 
 
 def _cropped(images: list[np.ndarray]) -> list[np.ndarray]:
-    """Without the white border that all images share."""
+    """The images without the white border that all images share."""
     ink = np.any([np.any(image < 255, axis=-1) for image in images], axis=0)
     rows, columns = np.flatnonzero(ink.any(axis=1)), np.flatnonzero(ink.any(axis=0))
     window = np.s_[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]

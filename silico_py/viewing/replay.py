@@ -132,12 +132,12 @@ class Replay:
 
     @property
     def radius(self) -> float:
-        """Of a ball about `center` that holds the view [m]."""
+        """Radius of a ball about `center` that holds the view [m]."""
         return float(np.linalg.norm(self.reach))
 
     @property
     def longest_arrow(self) -> float:
-        """Where force arrows are cut [m]."""
+        """Length at which force arrows are cut [m]."""
         return LONGEST_ARROW * self.radius
 
     @property
