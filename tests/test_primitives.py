@@ -228,16 +228,17 @@ def test_gauge_gradient_matches_finite_differences(name):
     h = 1e-6 * float(shape.characteristic_length)
     if name in ITERATIVE:
         h *= 100
-    difference = np.stack(
-        [
-            np.asarray(gauge_of(name, x + step) - gauge_of(name, x - step)) / (2 * h)
-            for step in h * np.eye(3)
-        ],
-        axis=1,
+    here = np.asarray(gauge_of(name, x))
+    ahead, behind = (
+        np.stack([np.asarray(gauge_of(name, x + step)) - here for step in sign * h * np.eye(3)], 1)
+        for sign in (1, -1)
     )
-    error = np.linalg.norm(gradient - difference, axis=1)
-    # A point may happen to sit on an edge of the gauge.
-    assert np.mean(error < 1e-4 * np.linalg.norm(gradient, axis=1)) > 0.9
+    size = np.linalg.norm(gradient, axis=1)
+    # Some points happen to sit on an edge of the gauge: slopes differ on its two sides.
+    smooth = np.linalg.norm(ahead + behind, axis=1) / h < 1e-3 * size
+    error = np.linalg.norm(gradient - (ahead - behind) / (2 * h), axis=1)
+    assert smooth.mean() > 0.8
+    assert np.all(error[smooth] < 1e-4 * size[smooth])
     at_reference = gradient_of(name, shape.reference[None])
     assert np.all(np.isfinite(at_reference))
     assert gauge_of(name, shape.reference[None])[0] == 0
