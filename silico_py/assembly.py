@@ -29,12 +29,12 @@ from silico_py.contact import (
 from silico_py.integrator import Motion, dynamics, row_scale
 from silico_py.scene import Scene
 from silico_py.solver import CellGroup, Problem, Variables
-from silico_py.solver.dense import accumulate, taken
+from silico_py.solver.dense import accumulate, safe_norm, taken
 from silico_py.solver.rows import each
 
 WORLD = -1  # body index of what is fixed
 SMALL = 16  # rows of a slack up to which all kinds of shapes are one
-PARTING = 5.0  # units of speed with which bodies may part before it is doubled
+LARGE = 5.0  # units of speed with which bodies may part, or are pressed, before it is doubled
 
 
 class ContactBatch(NamedTuple):
@@ -117,13 +117,13 @@ def assemble(
     """
     cells, started = [], []
     batches = contact_batches(scene, motions, relaxation, limits)
-    times = _parting(batches, motions.mass)
-    unit = times * (batches[0].contacts.speed[0] if batches else 1)
+    speed = batches[0].contacts.speed[0] if batches else jnp.ones((), relaxation.dtype)
+    times = _times(batches, motions, speed)
     for batch in [_in_units(batch, times) for batch in batches]:
         contacts, variables = each(formulation.start)(batch.contacts)
         cells.append(variables)
         started.append(batch._replace(contacts=contacts))
-    scale = each(row_scale)(motions, unit)
+    scale = each(row_scale)(motions, times * speed)
     start = jnp.zeros_like(scale)
     sides = [(batch.contacts.a, batch.contacts.b) for batch in started]
     problem = Problem(
@@ -219,17 +219,17 @@ def _of_bodies(
     return total
 
 
-def _parting(batches: list[ContactBatch], mass: Float[Array, " n"]) -> Float[Array, " n"]:
-    """How many times larger the unit of speed is for each body: those that overlap have to part.
+def _times(
+    batches: list[ContactBatch], motions: Motion, speed: Float[Array, ""]
+) -> Float[Array, " n"]:
+    """How many times larger the unit of speed is for each body: those that overlap have to part,
+    and those that are pressed have to be held.
 
     In a small unit impulses would be far from their start.
     """
-
-    def units(c: Contact) -> Float[Array, " contacts"]:
-        return each(parting_speed)(c.a, c.b) / (PARTING * c.speed)
-
-    needed = _of_bodies(batches, units, mass)
-    return doubled(needed)
+    parting = _of_bodies(batches, lambda c: each(parting_speed)(c.a, c.b), motions.mass)
+    pressed = motions.timestep * safe_norm(motions.force) / motions.mass
+    return doubled(jnp.maximum(parting, pressed) / (LARGE * speed))
 
 
 def _in_units(batch: ContactBatch, times: Float[Array, " n"]) -> ContactBatch:

@@ -67,6 +67,22 @@ def test_boxes_of_ten_metres_land_in_few_iterations():
     assert int(info.iterations.max()) <= LIMIT
 
 
+@pytest.mark.parametrize("press", [30.0, 1e3, 1e5])
+@pytest.mark.parametrize("rho", [1e-4, 1e-8])
+def test_bodies_that_are_pressed_onto_the_floor(press, rho):
+    """In a step that would send them up to a thousand sizes into it."""
+    scene, _ = sp.scenes.drop("box")
+    state = scene.state([[0, 0, -float(scene.bodies[0].shapes.support([0, 0, -1.0])[2])]])
+    control = jnp.array([[0.0, 0.0, -press / float(scene.timestep), 0.0, 0.0, 0.0]])
+    following, info = stepped(scene, state, control, relaxation=rho)
+    assert info.converged and info.iterations <= 2 * LIMIT
+    assert np.abs(following.velocity).max() < 20 * rho * max(1, press)
+    weight = 9.81 * float(scene.bodies[0].mass)
+    np.testing.assert_allclose(info.contacts.force[0, 2], weight - control[0, 2], rtol=1e-3)
+    options = sp.SolverOptions(relaxation=rho)
+    assert reference.check_step(scene, state, control, following, info, options).ok
+
+
 def test_derivatives_of_fast_bodies():
     scene, state = thrown(speed=5.0, seed=1)
     rho, length = 1e-3, 1e-4

@@ -54,7 +54,8 @@ def check_step(
     rho = _relaxation(options)
     after = [Motion.of(body, next_state, i) for i, body in enumerate(scene.bodies)]
     before = [_before(body, state, i) for i, body in enumerate(scene.bodies)]
-    speeds = units.of_bodies(scene, [_sides(scene, before, pair) for pair in scene.pairs])
+    sides = [_sides(scene, before, pair) for pair in scene.pairs]
+    speeds = units.of_bodies(scene, sides, control)
     contacts = [_contact(scene, speeds, before, after, info, k) for k in range(len(scene.pairs))]
     rounding = ROUNDING * float(np.finfo(next_state.velocity.dtype).eps)
     rows = [

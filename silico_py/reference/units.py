@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from silico_py.assembly import PARTING
+from silico_py.assembly import LARGE
 from silico_py.integrator import FAST
 from silico_py.reference.certificate import Placed
 from silico_py.reference.motion import Motion
@@ -22,18 +22,29 @@ def of_scene(scene: Scene) -> float:
     return math.sqrt(max(1.0, min(float(shape.characteristic_length) for shape in shapes)))
 
 
-def of_bodies(scene: Scene, sides: list[Sides]) -> list[float]:
-    """The unit of the scene, doubled until bodies that overlap part with at most `PARTING` of it.
+def of_bodies(scene: Scene, sides: list[Sides], control: np.ndarray) -> list[float]:
+    """The unit of the scene, doubled until bodies that overlap part with at most `LARGE` of it, and
+    what presses on them gives them no more in a step.
 
     Args:
         scene: the scene.
         sides: of each of its pairs, before the step.
+        control: (n, 6) of the step.
     """
-    unit, needed = of_scene(scene), np.zeros(len(scene.bodies))
+    unit, parting = of_scene(scene), np.zeros(len(scene.bodies))
     for pair, (a, b) in zip(scene.pairs, sides, strict=True):
-        needed[bodies_of(pair)] += _overlap(a, b) / float(scene.timestep)
-    ratios = np.maximum(1, needed / (PARTING * unit))
+        parting[bodies_of(pair)] += _overlap(a, b) / float(scene.timestep)
+    pressed = [_pressed(scene, i, given[:3]) for i, given in enumerate(control)]
+    ratios = np.maximum(1, np.maximum(parting, pressed) / (LARGE * unit))
     return [unit * 2.0 ** math.ceil(math.log2(ratio)) for ratio in ratios]
+
+
+def _pressed(scene: Scene, index: int, force: np.ndarray) -> float:
+    """What weight and control give a body in a step, where no spring takes their place [m/s]."""
+    body = scene.bodies[index]
+    free = np.asarray(body.stiffness[:3], float) == 0
+    applied = float(body.mass) * np.asarray(scene.gravity, float) + force
+    return float(scene.timestep) * float(np.linalg.norm(free * applied)) / float(body.mass)
 
 
 def bodies_of(pair: ContactPair) -> list[int]:
