@@ -56,8 +56,8 @@ class StepReport:
     speed; length: its smaller shape) or of the body (momentum: its mass at the unit of speed), as
     the relaxation is. The unit of speed is 1 m/s, times the root of the smallest shape's size in
     metres where that is more than one. For bodies and slips faster before the step than twice that
-    it is half their speed, and for bodies that overlap, or are pressed, it is doubled until they part
-    with, or are given in a step, no more than `silico_py.assembly.LARGE` of it.
+    it is half their speed, and for bodies that overlap, or are pressed, it is doubled until they
+    part with, or are given in a step, no more than `silico_py.assembly.LARGE` of it.
 
     Attributes:
         pose: the next pose is the present one moved by the next velocity.
