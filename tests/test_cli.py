@@ -249,7 +249,8 @@ def test_an_interrupt_ends_a_command_that_compiles(tmp_path):
                 break
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=20)
-    assert process.returncode == 130 and said.endswith("interrupted\n")
+    # The log of what the other thread compiles may come in between.
+    assert process.returncode == 130 and "\ninterrupted" in said
 
 
 def test_the_depth_of_a_contact_that_was_not_found_is_not_a_number():
