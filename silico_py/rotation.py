@@ -47,10 +47,10 @@ def about(axis: ArrayLike, angle: ArrayLike) -> Quaternion:
         ValueError: for an axis of another shape or without a direction, or what is not finite.
     """
     direction, half = vector("axis", axis, 3), number("angle", angle) / 2
-    length = concrete(norm(direction))
-    if length is not None and length == 0:
+    length = norm(direction)
+    if concrete(length) == 0:
         raise ValueError("axis: is zero; give it a direction")
-    return jnp.concatenate([jnp.cos(half)[None], jnp.sin(half) * direction / norm(direction)])
+    return jnp.concatenate([jnp.cos(half)[None], jnp.sin(half) * direction / length])
 
 
 def conjugate(q: Quaternion) -> Quaternion:

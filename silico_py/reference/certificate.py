@@ -93,6 +93,11 @@ def check_pair(shape_a: Any, shape_b: Any) -> None:
         raise ValueError("shape_b: two half-spaces have no collision program")
 
 
+def pair_length(a: Placed, b: Placed) -> float:
+    """Length of the smaller shape [m]."""
+    return min(float(side.shape.characteristic_length) for side in (a, b) if side.shape.scaled)
+
+
 def sensitivity(a: Placed, b: Placed, normal: np.ndarray) -> float:
     """|d alpha / d x_a| of a pair whose unit normal (from b to a) is given [1/m]."""
     reaches = [p.growth * p.reach(d) for p, d in ((a, -normal), (b, normal)) if p.shape.scaled]

@@ -12,7 +12,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from silico_py.primitives import ConvexShape
-from silico_py.reference.certificate import Placed, Pose, bound, check_convex, check_pair
+from silico_py.reference.certificate import (
+    Placed,
+    Pose,
+    bound,
+    check_convex,
+    check_pair,
+    pair_length,
+)
 from silico_py.reference.sets import cp, number, scaled_set
 
 TOLERANCES = {
@@ -64,7 +71,7 @@ def collide(
 def solve_pair(a: Placed, b: Placed, solver: str = "CLARABEL") -> Collision:
     """`collide` of placed shapes."""
     alpha, point, local = cp.Variable(nonneg=True), cp.Variable(3), cp.Variable(3)
-    unit = min(size_of(piece.shape) for piece in (a, b) if piece.shape.scaled)
+    unit = pair_length(a, b)
     # Measured from body a: far from the world's origin no digits are lost. Its frame has a
     # variable of its own because the dual of this equation is d alpha / d x_a.
     place = local == a.turn.T @ point
@@ -94,15 +101,11 @@ def gauge(shape: ConvexShape, pose: Pose, point: Any, solver: str = "CLARABEL") 
 
 def gauge_placed(placed: Placed, point: np.ndarray, solver: str = "CLARABEL") -> float:
     """`gauge` of a placed shape."""
-    alpha, local, unit = cp.Variable(nonneg=True), cp.Variable(3), size_of(placed.shape)
+    alpha, local = cp.Variable(nonneg=True), cp.Variable(3)
+    unit = float(placed.shape.characteristic_length)
     place = local == placed.turn.T @ (point - placed.position) / unit
     inside = scaled_set(placed.shape, local, placed.scaling(alpha), unit)
     return _minimise(alpha, [place, *inside], solver)
-
-
-def size_of(shape: ConvexShape) -> float:
-    """Radius of a ball about the shape [m]: programs are solved in this unit of length."""
-    return float(shape.characteristic_length)
 
 
 @cache

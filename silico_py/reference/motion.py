@@ -10,7 +10,7 @@ from scipy.spatial.transform import Rotation
 from silico_py.body import Body
 from silico_py.integrator import FAST
 from silico_py.reference.report import Condition, at_most
-from silico_py.scene import State
+from silico_py.scene import Scene, State
 
 
 class Motion(NamedTuple):
@@ -45,6 +45,13 @@ class Motion(NamedTuple):
         """Displacement from where the material point at a world point was before [m]."""
         held = self.turn.inv().apply(point - self.position)
         return point - (before.position + before.turn.apply(held))
+
+
+def free_load(scene: Scene, index: int, control: np.ndarray) -> np.ndarray:
+    """Weight and control (6,) of a body; nothing in a direction with stiffness."""
+    body = scene.bodies[index]
+    weight = float(body.mass) * np.append(np.asarray(scene.gravity, float), np.zeros(3))
+    return np.where(np.asarray(body.stiffness, float) > 0, 0.0, weight + control)
 
 
 class Load(NamedTuple):

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.spatial import ConvexHull
 
 from silico_py import primitives
-from silico_py.reference.certificate import Placed, Pose, check_pair
+from silico_py.reference.certificate import Placed, Pose, check_pair, pair_length
 from silico_py.reference.geometry import center, corners, reach
 
 try:
@@ -43,16 +43,14 @@ def separation_sign(
         pose_a, pose_b: (position (3,) [m], orientation (4,) unit quaternion wxyz).
 
     Raises:
-        ValueError: for two half-spaces.
-        ValueError: for shapes that are not convex primitives.
+        ValueError: for two half-spaces, and shapes that are not convex primitives.
         ImportError: without the extra `separation`.
     """
     if coal is None:
         raise ImportError("separation_sign asks coal: pip install 'silico-py[separation]'")
     check_pair(shape_a, shape_b)
     a, b = Placed.at(shape_a, pose_a), Placed.at(shape_b, pose_b)
-    scaled = [float(s.characteristic_length) for s in (shape_a, shape_b) if s.scaled]
-    undecided = UNDECIDED * min(scaled)
+    undecided = UNDECIDED * pair_length(a, b)
     if _distance(a, b, outer=True) > undecided:
         return 1
     return -1 if _distance(a, b, outer=False) < -undecided else 0

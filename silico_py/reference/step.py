@@ -15,9 +15,9 @@ from silico_py.one_step import Info
 from silico_py.options import SolverOptions
 from silico_py.primitives import ConvexShape
 from silico_py.reference import units
-from silico_py.reference.certificate import Placed
+from silico_py.reference.certificate import Placed, pair_length
 from silico_py.reference.contact import Contact, collision_conditions, force_conditions
-from silico_py.reference.motion import Balance, Load, Motion
+from silico_py.reference.motion import Balance, Load, Motion, free_load
 from silico_py.reference.report import Condition, StepReport, worst
 from silico_py.scene import ContactPair, Scene, State
 from silico_py.validation import quaternions
@@ -162,11 +162,9 @@ def _applied(
 ) -> np.ndarray:
     """Weight and control (6,); in a direction with stiffness the spring instead of both."""
     body = scene.bodies[index]
-    weight = float(body.mass) * np.append(np.asarray(scene.gravity, float), np.zeros(3))
     turned = np.append(after.velocity, before.turn.apply(after.spin))
-    stiffness = np.asarray(body.stiffness, float)
-    spring = stiffness * (control - float(scene.timestep) * turned)
-    return np.where(stiffness > 0, spring, weight + control)
+    spring = np.asarray(body.stiffness, float) * (control - float(scene.timestep) * turned)
+    return spring + free_load(scene, index, control)
 
 
 def _contact(
@@ -191,7 +189,7 @@ def _contact(
         slip=slip / units.of_slip(scene, pair, before, speed),
         friction=float(np.broadcast_to(scene.friction, len(scene.pairs))[k]),
         unit=unit,
-        length=_length(a, b),
+        length=pair_length(a, b),
     )
 
 
@@ -217,13 +215,8 @@ def _slip(
 def _sides(scene: Scene, motions: list[Motion], pair: ContactPair) -> tuple[Placed, Placed]:
     """Both pieces of a pair, which grow as they do in it."""
     a, b = _placed(scene, motions, pair.body_a, pair.piece_a), _other(scene, motions, pair)
-    a, b = (side._replace(growth=_growth(side.shape, _length(a, b))) for side in (a, b))
+    a, b = (side._replace(growth=_growth(side.shape, pair_length(a, b))) for side in (a, b))
     return a, b
-
-
-def _length(a: Placed, b: Placed) -> float:
-    """Length of the smaller shape [m]."""
-    return min(float(side.shape.characteristic_length) for side in (a, b) if side.shape.scaled)
 
 
 def _growth(shape: ConvexShape, length: float) -> float:

@@ -9,7 +9,7 @@ import numpy as np
 from silico_py.assembly import LARGE
 from silico_py.integrator import FAST
 from silico_py.reference.certificate import Placed
-from silico_py.reference.motion import Motion
+from silico_py.reference.motion import Motion, free_load
 from silico_py.scene import ContactPair, Scene
 
 Sides = tuple[Placed, Placed]
@@ -34,17 +34,15 @@ def of_bodies(scene: Scene, sides: list[Sides], control: np.ndarray) -> list[flo
     unit, parting = of_scene(scene), np.zeros(len(scene.bodies))
     for pair, (a, b) in zip(scene.pairs, sides, strict=True):
         parting[bodies_of(pair)] += _overlap(a, b) / float(scene.timestep)
-    pressed = [_pressed(scene, i, given[:3]) for i, given in enumerate(control)]
+    pressed = [_pressed(scene, i, given) for i, given in enumerate(control)]
     ratios = np.maximum(1, np.maximum(parting, pressed) / (LARGE * unit))
     return [unit * 2.0 ** math.ceil(math.log2(ratio)) for ratio in ratios]
 
 
-def _pressed(scene: Scene, index: int, force: np.ndarray) -> float:
+def _pressed(scene: Scene, index: int, control: np.ndarray) -> float:
     """What weight and control give a body in a step, where no spring takes their place [m/s]."""
-    body = scene.bodies[index]
-    free = np.asarray(body.stiffness[:3], float) == 0
-    applied = float(body.mass) * np.asarray(scene.gravity, float) + force
-    return float(scene.timestep) * float(np.linalg.norm(free * applied)) / float(body.mass)
+    force = float(np.linalg.norm(free_load(scene, index, control)[:3]))
+    return float(scene.timestep) * force / float(scene.bodies[index].mass)
 
 
 def bodies_of(pair: ContactPair) -> list[int]:
