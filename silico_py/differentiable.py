@@ -30,7 +30,7 @@ from silico_py.solver import (
     linear,
     one_by_one,
 )
-from silico_py.solver.attached import instantiated
+from silico_py.solver.custom_derivative import instantiated
 from silico_py.solver.leaves import replaced
 from silico_py.warm_start import OTHER, Remembered
 

@@ -1,15 +1,15 @@
 """Interior point for relaxed complementarity problems over cones."""
 
-from silico_py.solver.attached import attached as attached
 from silico_py.solver.cones import ProductCone as ProductCone
+from silico_py.solver.custom_derivative import attached as attached
+from silico_py.solver.custom_transpose import linear as linear
 from silico_py.solver.fusion import compact as compact
 from silico_py.solver.fusion import one_by_one as one_by_one
 from silico_py.solver.fusion import undivided as undivided
-from silico_py.solver.implicit import implicit as implicit
-from silico_py.solver.implicit import node_sensitivity as node_sensitivity
-from silico_py.solver.implicit import separate_rows as separate_rows
+from silico_py.solver.implicit_derivative import implicit as implicit
+from silico_py.solver.implicit_derivative import node_sensitivity as node_sensitivity
+from silico_py.solver.implicit_derivative import separate_rows as separate_rows
 from silico_py.solver.iterate import Options as Options
-from silico_py.solver.linear import linear as linear
 from silico_py.solver.problem import CellGroup as CellGroup
 from silico_py.solver.problem import CellJacobian as CellJacobian
 from silico_py.solver.problem import CellResidual as CellResidual

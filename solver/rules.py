@@ -10,7 +10,7 @@ import jax
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array
 
-from silico_py.solver.attached import attached
+from silico_py.solver.custom_derivative import attached
 from silico_py.solver.leaves import replaced
 
 

@@ -1,11 +1,13 @@
 """The wheel holds every module once under silico_py, and the rooms keep their layering."""
 
 import ast
+import importlib
 import os
 import shutil
 import subprocess
 import sys
 import zipfile
+from inspect import ismodule
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,11 @@ ROOMS = {
     "silico_py/solver": "solver",
 }
 
+
+# Parts of the package that are packages themselves.
+PACKAGES = [
+    f"silico_py.{path.parent.name}" for path in sorted((ROOT / "silico_py").glob("*/__init__.py"))
+]
 
 # What of the solver the primitives may use.
 FOR_PRIMITIVES = ("cones", "dense", "compilation", "fusion", "outlining")
@@ -163,3 +170,13 @@ def test_single_precision(code):
     subprocess.run(
         [sys.executable, "-c", "import silico_py\n" + code], check=True, cwd=ROOT, env=env
     )
+
+
+@pytest.mark.parametrize("package", ["silico_py", *PACKAGES])
+def test_no_export_hides_a_module(package):
+    """`silico_py.solver.path` is the module of that name, whatever the package exports."""
+    exported = vars(importlib.import_module(package))
+    folder = Path(exported["__path__"][0])
+    modules = {path.stem for path in folder.glob("*.py")} - {"__init__", "__main__"}
+    hidden = {name for name in modules & exported.keys() if not ismodule(exported[name])}
+    assert not hidden

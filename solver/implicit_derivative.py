@@ -14,7 +14,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from silico_py.solver import kkt, krylov
-from silico_py.solver.attached import attached, instantiated
+from silico_py.solver.custom_derivative import attached, instantiated
 from silico_py.solver.kkt import SystemVector
 from silico_py.solver.problem import Problem, ProblemData, conditions, identity, mean_product
 from silico_py.solver.rows import each

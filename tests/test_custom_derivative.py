@@ -7,7 +7,7 @@ import pytest
 from jax.custom_derivatives import SymbolicZero
 
 from silico_py.solver import differentiated_as, one_by_one
-from silico_py.solver.attached import attached, instantiated
+from silico_py.solver.custom_derivative import attached, instantiated
 
 
 def sine(x, scale=1.0):
