@@ -66,3 +66,8 @@ def rotation_matrix(q: Quaternion) -> Float[Array, "*batch 3 3"]:
     size = w * w - dot(v, v)[..., None, None]
     outer = v[..., :, None] * v[..., None, :]
     return size * jnp.eye(3, dtype=q.dtype) + 2 * (outer + w * skew(v))
+
+
+def orientation_matrix(q: Quaternion) -> Float[Array, "*batch 3 3"]:
+    """R(q / |q|): of an orientation that was given, whose length no derivative may depend on."""
+    return rotation_matrix(normalize(q))

@@ -21,7 +21,7 @@ from silico_py.primitives._base import (
 )
 from silico_py.primitives._checks import parameter, several, unit
 from silico_py.primitives._pytree import assign
-from silico_py.primitives._rotation import Quaternion, multiply, normalize, rotation_matrix
+from silico_py.primitives._rotation import Quaternion, multiply, orientation_matrix, rotation_matrix
 from silico_py.solver.compilation import once
 from silico_py.solver.dense import safe_norm
 
@@ -102,7 +102,7 @@ class Bundle(Shape):
                 flat.append((shape, position, orientation))
                 continue
             assert isinstance(shape, Bundle)
-            rotation = rotation_matrix(normalize(orientation))
+            rotation = orientation_matrix(orientation)
             for inner, inner_position, inner_orientation in shape.pieces:
                 flat.append(
                     (
@@ -139,7 +139,7 @@ class Bundle(Shape):
         """
         volumes, centers, inertias = [], [], []
         for shape, position, orientation in self.pieces:
-            rotation = rotation_matrix(normalize(orientation))
+            rotation = orientation_matrix(orientation)
             piece = shape.mass_properties()
             volumes.append(piece.volume)
             centers.append(position + rotation @ piece.center_of_mass)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from silico_py import broad_phase, easier, friction, rotation
+from silico_py import broad_phase, easier, friction
 from silico_py.broad_phase import Candidates, Limits
 from silico_py.collision_program import SlackMap, pair_length
 from silico_py.common_form import common
@@ -27,6 +27,7 @@ from silico_py.contact import (
     slip_unit,
 )
 from silico_py.integrator import Motion, dynamics, row_scale
+from silico_py.primitives._rotation import orientation_matrix
 from silico_py.scene import Scene
 from silico_py.solver import CellGroup, Problem, Variables
 from silico_py.solver.dense import accumulate, safe_norm, taken
@@ -304,8 +305,7 @@ def _stacked(members: list[tuple[int, Any, Array, Array]]) -> PieceBatch:
         jax.tree.map(lambda *leaves: jnp.stack(leaves), *part) for part in parts
     )
     maps = each(SlackMap.of)(shapes)
-    # As of states: no derivative may depend on the length of a quaternion.
-    turns = rotation.matrix(rotation.normalize(orientations))
+    turns = orientation_matrix(orientations)
     return PieceBatch(np.array(bodies), Side(shapes, maps, positions, turns, None))
 
 

@@ -14,7 +14,6 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 from numpy.typing import ArrayLike
 
-from silico_py import rotation
 from silico_py.collision_program import (
     Piece,
     Primal,
@@ -27,6 +26,7 @@ from silico_py.collision_program import (
 )
 from silico_py.compilation import jitted
 from silico_py.primitives import ConvexShape
+from silico_py.primitives._rotation import orientation_matrix
 from silico_py.solver import (
     CellGroup,
     CellResidual,
@@ -258,7 +258,7 @@ def _place(name: str, shape: ConvexShape, pose: tuple[ArrayLike, ArrayLike]) -> 
 
 def _piece(placed: _Placed) -> Piece:
     shape, position, orientation = placed
-    turn = rotation.matrix(rotation.normalize(orientation))
+    turn = orientation_matrix(orientation)
     return Piece(shape, SlackMap.of(shape), position, turn)
 
 
