@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.spatial.transform import Rotation
@@ -19,8 +18,7 @@ from silico_py.reference.certificate import Placed, pair_length
 from silico_py.reference.contact import Contact, collision_conditions, force_conditions
 from silico_py.reference.motion import Balance, Load, Motion, free_load
 from silico_py.reference.report import Condition, StepReport, worst
-from silico_py.scene import ContactPair, Scene, State
-from silico_py.validation import quaternions
+from silico_py.scene import ContactPair, Scene, State, check_start
 
 ROUNDING = 1e4  # machine epsilons that rounding may add to a balance
 
@@ -87,15 +85,8 @@ def _report(rows: list[dict[str, Condition]]) -> StepReport:
 def _control(scene: Scene, state: State, control: Any, next_state: State, info: Info) -> np.ndarray:
     """Check that everything is of this scene; controls (n, 6), zero if None."""
     n = len(scene.bodies)
-    for name, given in (("state", state), ("next_state", next_state)):
-        if np.shape(given.position) != (n, 3):
-            raise ValueError(
-                f"{name}: expected the {n} bodies of one scene, got positions of shape "
-                f"{np.shape(given.position)}; index a batch or a trajectory first"
-            )
-        if not all(np.isfinite(part).all() for part in jax.tree.leaves(given)):
-            raise ValueError(f"{name}: is not finite")
-        quaternions(f"{name}: orientation", given.orientation, n)
+    check_start(scene, state)
+    check_start(scene, next_state, "next_state")
     if np.shape(info.contacts.alpha) != (len(scene.pairs),):
         raise ValueError(
             f"info: expected the {len(scene.pairs)} contacts of the scene, got "
