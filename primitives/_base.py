@@ -147,7 +147,8 @@ class ConvexShape(Shape, ABC):
 
     @property
     def usual_excess(self) -> float:
-        """What is taken off the relaxed scaling for it, in relaxations: at least what is sure."""
+        """What is subtracted from the relaxed scaling on account of it, in relaxations: the least,
+        or more where more is usual."""
         return self.least_excess
 
     @abstractmethod

@@ -80,7 +80,7 @@ def parameter(
 
 
 def _are_real_numbers(value: Any, known: np.ndarray) -> bool:
-    """Whether all entries are, and none is a truth value or masked."""
+    """Whether all entries are real numbers, and none is a truth value or masked."""
     sequence = isinstance(value, (list, tuple))
     if sequence and any(isinstance(leaf, (bool, np.bool_)) for leaf in jax.tree.leaves(value)):
         return False

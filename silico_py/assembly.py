@@ -200,7 +200,7 @@ def _kinds(
 
 
 def _in_flight(batches: list[ContactBatch], mass: Float[Array, " n"]) -> list[ContactBatch]:
-    """The same, with those pairs marked whose bodies fly apart from all that they may touch."""
+    """The batches, with pairs marked whose bodies fly apart from all that they may touch."""
     flying = _of_bodies(batches, lambda c: jnp.where(c.flies, 0.0, 1.0), mass) == 0
 
     def flagged(batch: ContactBatch) -> Contact:
@@ -234,7 +234,8 @@ def _times(
 
 
 def _in_units(batch: ContactBatch, times: Float[Array, " n"]) -> ContactBatch:
-    """The contacts in the larger unit of their bodies: what one is pressed into counts too."""
+    """The contacts in the larger of the units of their two bodies, `times` that of the scene: what
+    a body is pressed into is measured like it."""
     c, most = batch.contacts, jnp.max(taken(times, batch.touched), axis=1)
     speed = most * c.speed
     slip = each(slip_unit)(c.a, c.b, speed)
@@ -267,7 +268,7 @@ def _pieces(scene: Scene) -> tuple[dict[Hashable, PieceBatch], dict]:
 def _merged(
     batches: dict[Hashable, PieceBatch], where: dict
 ) -> tuple[dict[Hashable, PieceBatch], dict]:
-    """Kinds of similar size as one."""
+    """Kinds whose slacks have about as many rows as one kind, see `common_form`."""
     alike: dict[Hashable, list[Hashable]] = {}
     for kind, batch in batches.items():
         shape = batch.sides.shape

@@ -26,7 +26,7 @@ class Columns:
         return Columns(self.sizes | others.sizes)
 
     def without(self, *names: str) -> Columns:
-        """The others."""
+        """The columns of all other quantities."""
         return Columns({name: size for name, size in self.sizes.items() if name not in names})
 
     def blocks(self, rows: int, **named: Array) -> Blocks:

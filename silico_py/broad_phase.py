@@ -105,7 +105,8 @@ def least_alpha(share: Float[Array, "*pairs"]) -> Float[Array, "*pairs"]:
 
 
 def distance(a: Side, b: Side) -> Float[Array, ""]:
-    """How far a pair is from where its forces act in full, over where they do not act at all."""
+    """Gap of a pair beyond that up to which its forces act in full, over `FADE`: not positive where
+    they act in full, 1 and more where they do not act at all."""
     (gap, closing), length = _approach(a, b), pair_length(a.shape, b.shape)
     margin = NEAR * length
     closing = (closing + jnp.sqrt(closing**2 + margin**2)) / 2  # not negative, without a kink
@@ -121,7 +122,7 @@ def shallow(a: Side, b: Side) -> Float[Array, ""]:
 
 def clearance(a: Side, b: Side) -> Float[Array, ""]:
     """Scaling, about each reference, at which a plane still separates a pair after the free motion
-    of its bodies: theirs is at least that.
+    of its bodies: a lower bound of the pair's own scaling there.
 
     It is the half-space's, or halfway between those that face the pair before the step and after
     it: bodies that pass through each other are not apart, and there is none if they do so exactly.

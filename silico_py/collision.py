@@ -142,8 +142,8 @@ def _search(
 def _follow(
     problem: Problem, rho: Array, starts: list[Variables], first: Array, max_iterations: int
 ) -> Solution:
-    """The solution from each start in turn until one leads to the solution; all but the last are
-    given up."""
+    """The solution that the first good start leads to: all but the last are given up after
+    `WARM_ITERATIONS`."""
     limits = jnp.array([WARM_ITERATIONS] * (len(starts) - 1) + [max_iterations])
     table = jax.tree.map(lambda *leaves: jnp.stack(leaves), *starts)
 

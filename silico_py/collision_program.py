@@ -250,7 +250,8 @@ def central_start(a: Piece, b: Piece, near: Bool[Array, ""] | None = None) -> St
 
 
 def sure_overlap(a: Piece, b: Piece) -> Float[Array, ""]:
-    """Least overlap of two shapes, about, by one point between them [m]; 0 if that shows none."""
+    """About how deep two shapes overlap at least, as one point between them tells [m]; 0 where it
+    lies in not both of them."""
     size = a.map.growth * a.length
     if b.shape.scaled:
         point = _point_between(a, b)

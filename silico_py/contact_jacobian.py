@@ -83,18 +83,18 @@ class SideDerivative(NamedTuple):
 
 
 def _of_bodies(c: Contact) -> Columns:
-    """The coordinates of the bodies."""
+    """Columns of the coordinates of the bodies."""
     names = "linear", "angular"
     return Columns({f"{name}_{side}": 3 for side in "ab"[: c.arity] for name in names})
 
 
 def _of_primals(a: ConvexShape, b: ConvexShape) -> Columns:
-    """The local primals."""
+    """Columns of the local primals."""
     return Columns({"point": 3, "alpha": 1, "eps_a": a.n_aux, "eps_b": b.n_aux, "psi": 1})
 
 
 def _of_duals(c: Contact) -> Columns:
-    """The duals."""
+    """Columns of the duals."""
     a, b = c.a.shape.cone.dim, c.b.shape.cone.dim
     return Columns({"dual_a": a, "dual_b": b, "gamma": 1, "limit": 1, "beta": 3})
 

@@ -116,7 +116,7 @@ def _info_pushed(moving: Moving, where: tuple[Found, tuple], change: Numbers) ->
 
 
 def _info_pulled(moving: Moving, where: tuple[Found, tuple], weights: Numbers) -> Numbers:
-    """Its transpose."""
+    """The transpose of `_info_pushed`."""
     push = partial(_info_pushed, moving, where)
     return jax.linear_transpose(push, moving.numbers(where[1]))(weights)[0]
 

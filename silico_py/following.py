@@ -108,7 +108,7 @@ def with_derivatives(place: Place, found: tuple[Array, Array]) -> tuple[Array, A
 
 
 def _implicit_matrices(place: Place) -> tuple[Array, Array]:
-    """The same two matrices, in operations that jax differentiates again."""
+    """The matrices of `sensitivity` once more, in operations that jax differentiates again."""
     still, start = jax.tree.leaves(place.scene), jax.tree.leaves((place.state, place.control))
     moving = Moving(len(still) * (False,) + len(start) * (True,), by_scene=False)
     n = len(place.y)
@@ -141,7 +141,7 @@ def _implicitly(moving: Moving, place: Place, change: Numbers) -> tuple[State, S
 
 
 def _implicitly_pulled(moving: Moving, place: Place, weights: State) -> Numbers:
-    """Its transpose: how a weighted sum of the next state's numbers changes."""
+    """The transpose of `_implicitly_pushed`: derivatives of weighted sums of the next state."""
     push = partial(_implicitly_pushed, moving, place)
     return jax.linear_transpose(push, moving.numbers(place))(weights)[0]
 

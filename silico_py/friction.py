@@ -20,8 +20,7 @@ LARGE = 5.0
 
 
 def start(friction: Float[Array, ""]) -> tuple[Float[Array, "4"], Float[Array, "4"]]:
-    """Slack and dual to set out from, of product e: the identity, or of a load as large friction
-    lets pass."""
+    """Slack e / load and dual load e of the start: large friction lets a larger load pass."""
     identity, load = CONE.identity(friction.dtype), jnp.maximum(1, friction / LARGE)
     return identity / load, load * identity
 
@@ -44,7 +43,7 @@ def limit(
     normal: Float[Array, "3"],
     relaxation: Float[Array, ""],
 ) -> Float[Array, ""]:
-    """b0 = mu gamma |N|, the largest tangential impulse."""
+    """b0 = mu gamma |N|, the largest tangential impulse, plus a share of the relaxation."""
     return friction * gamma * jnp.sqrt(squared_norm(normal)) + LIMIT_FLOOR * relaxation
 
 
@@ -61,5 +60,5 @@ def project(normal: Float[Array, "3"], v: Float[Array, "3"]) -> Float[Array, "3"
 def slack(
     psi: Float[Array, ""], normal: Float[Array, "3"], slip: Float[Array, "3"]
 ) -> Float[Array, "4"]:
-    """(psi, P v) in SOC4, v the velocity of body a relative to b at the contact point."""
+    """(psi, P v) in SOC4, v the slip of body a along b at the contact point (`contact.slip_at`)."""
     return jnp.concatenate([psi[None], project(normal, slip)])

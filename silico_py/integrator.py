@@ -69,7 +69,8 @@ def dynamics(y: Float[Array, "6"], motion: Motion) -> Float[Array, "6"]:
 
 
 def row_scale(motion: Motion, unit: Float[Array, ""]) -> Float[Array, "6"]:
-    """Change of the rows of `dynamics` by the speed of the body, at least the unit of speed."""
+    """Change of the rows of `dynamics` with a velocity of the unit of speed, or of the speed of the
+    body before the step over `FAST` if that is more."""
     m = motion
     gyration = jnp.sqrt(jnp.trace(m.inertia) / 3 / m.mass)
     arm = jnp.concatenate([jnp.ones(3, gyration.dtype), jnp.broadcast_to(gyration, (3,))])

@@ -57,8 +57,8 @@ class Info(NamedTuple):
             out that may push; False makes the state a best effort.
         status: a `Status`.
         iterations: Newton steps, those of the solution that is differentiated included.
-        residual: largest residual row of the step itself: of a body in the change of momentum by
-            the speed of the body, at least the unit of speed; of contacts dimensionless.
+        residual: largest residual row of the step itself, dimensionless: momenta are divided by
+            those of the body at the unit of speed, or at half its speed if that is more.
         complementarity: largest error of s o z = rho e, of the step itself.
         contacts: forces and geometry.
         guess: the last solutions, for the next step to be tried from; None where `step` was given

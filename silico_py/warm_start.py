@@ -111,7 +111,7 @@ def check_guess(guess: object) -> None:
 def recall(
     remembered: Remembered | None, start: Variables, batches: list[ContactBatch]
 ) -> Remembered | None:
-    """The same for the contacts of a step with these batches, which starts at `start`.
+    """What was remembered, for the contacts of a step with these batches that starts at `start`.
 
     Raises:
         ValueError: for what was remembered of another scene, or with other options.
@@ -195,7 +195,7 @@ def _matched(
     then: Int[Array, " contacts"] | None,
     now: Int[Array, " contacts"],
 ) -> CellVariables:
-    """Each pair as it was then, or as it starts if it was left out."""
+    """Differences of each pair as they were `then`, or those of its start if it was left out."""
     same = now[:, None] == then
     row, known = jnp.argmax(same, axis=1), jnp.any(same, axis=1)[:, None]
     return jax.tree.map(lambda v, s: jnp.where(known, v[:, row], _alone(s)), cell, first)

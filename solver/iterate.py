@@ -82,27 +82,27 @@ class Measures(NamedTuple):
 
     @property
     def errors(self) -> Errors:
-        """The three of them."""
+        """Those of nodes, of cells and of complementarity, in this order."""
         return self.nodes, self.own, self.complementarity
 
     def with_errors(self, errors: Errors) -> Measures:
-        """The same with those of another point."""
+        """These measures with the errors of another point."""
         nodes, own, complementarity = errors
         return self._replace(nodes=nodes, own=own, complementarity=complementarity)
 
     @property
     def residual(self) -> Float[Array, ""]:
-        """Largest row."""
+        """Largest row of all, those of nodes scaled."""
         return jnp.maximum(self.nodes, self.own)
 
     @property
     def error(self) -> Float[Array, ""]:
-        """The larger of both."""
+        """The larger of residual and error of complementarity."""
         return jnp.maximum(self.residual, self.complementarity)
 
     @property
     def is_finite(self) -> Bool[Array, ""]:
-        """Whether both are."""
+        """Whether residual and error of complementarity are finite."""
         return jnp.isfinite(self.residual) & jnp.isfinite(self.complementarity)
 
 
@@ -115,11 +115,11 @@ class Iterate(NamedTuple):
     begun: Int[Array, ""]  # iteration at which this attempt set out
     short_steps: Int[Array, ""]
     easing: Float[Array, ""]  # between -1 and 1
-    way: Float[Array, ""]  # sign of the easing to begin next; 0 if there is to be none
+    way: Float[Array, ""]  # sign of the easing that begins next; 0 where none may begin
     path: Path
     polishing: Int[Array, ""]  # steps left once the tolerances are met
     fold: Variables  # where easing began, the present place if it has not
-    folds: Int[Array, ""]  # how often it has
+    folds: Int[Array, ""]  # how often easing has begun
     fold_residual: Float[Array, ""]  # of the step that met the first fold
     climbing: Int[Array, ""]  # steps since polishing has left a solution for what is worse
     left: tuple[Variables, Errors]  # the solution it left

@@ -135,7 +135,7 @@ def _directions(
     *targets: Conditions,
     improves: bool = False,
 ) -> list[Variables]:
-    """The same, with what is not accurate solved again by pivoting if that `improves`."""
+    """`directions`; with `improves`, what is not accurate is solved again by pivoting."""
     columns = Conditions.side_by_side(targets)
     rhs = without_slack_rows(problem, factor.cells, columns)
     matrix, inverse = system(problem, factor)
@@ -321,6 +321,7 @@ def _condense(
     cell: CellVariables,
     regularization: Float[Array, " dim"],
 ) -> CondensedCell:
+    """A cell without its slacks and duals, by forward substitution over the split."""
     to_v, to_dual, slack_to_v, slack_to_dual = jacobian
     scaling = cone.scaling(cell.slack, cell.dual, regularization)
     early, late = scaling.split_at(split)

@@ -126,7 +126,7 @@ class CellGroup:
 
     @property
     def ends(self) -> Float[Array, "cells dim"] | float:
-        """`shares`, all of rho without them."""
+        """Share of rho at which the products of each row end: `shares`, or 1 without them."""
         return 1.0 if self.shares is None else self.shares
 
     def gather(self, y: Float[Array, "nodes ny"]) -> Float[Array, "cells arity ny"]:
@@ -405,9 +405,9 @@ def product_norm(c: Conditions) -> Float[Array, ""]:
 def excess(
     problem: Problem, w: Variables, like: Conditions, rho: Array, shared: Bool[Array, ""]
 ) -> Conditions:
-    """Zero rows, and what mean products at `w` have above rho, times e.
+    """Zero rows, and products of e times what the mean product at `w` exceeds rho by.
 
-    The mean is that of each cell, or that of all if it is `shared`.
+    The mean is that of each cell by itself, or that of all cells if it is `shared`.
     """
     products, common = [], mean_product(problem, w)
     for group, cell in zip(problem.groups, w.cells, strict=True):
