@@ -54,6 +54,20 @@ ON_ONE_CORE = {"speed", "equal_accuracy"}
 
 def main() -> int:
     """Run the named benchmarks, all of them by default."""
+    given = _arguments()
+    # `throughput` runs others beside this process, and all of them share the GPU's memory.
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    # Relaxations down to 1e-10 need double precision.
+    jax.config.update("jax_enable_x64", True)
+    console = Console()
+    missed = [name for name in given.names or ALL if not _run(name, given, console)]
+    if missed:
+        console.print(f"[bold white on red] bars not met: {', '.join(missed)} [/]")
+    return 1 if missed else 0
+
+
+def _arguments() -> argparse.Namespace:
+    """Those of the command line, with names that there are."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", help=f"of {', '.join(ALL)}")
     parser.add_argument("--quick", action="store_true", help="a short version, in minutes")
@@ -69,11 +83,14 @@ def main() -> int:
     ):
         if set(names) - set(known):
             parser.error(f"unknown {kind} {sorted(set(names) - set(known))}; known: {list(known)}")
-    # `throughput` runs others beside this process, and all of them share the GPU's memory.
-    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    # Relaxations down to 1e-10 need double precision.
-    jax.config.update("jax_enable_x64", True)
-    console, missed = Console(), []
+    return given
+
+
+def _run(name: str, given: argparse.Namespace, console: Console) -> bool:
+    """Run one benchmark; whether its bars are met."""
+    keeps = hasattr(os, "sched_setaffinity") and harness.cores() > 1
+    if keeps and name in ON_ONE_CORE:
+        return _on_one_core(name, given.quick)
     own = {
         "robustness_floor": {
             "shapes": tuple(given.shapes),
@@ -82,18 +99,8 @@ def main() -> int:
         },
         "derivatives": {"scenes": tuple(given.scenes)},
     }
-    for name in given.names or ALL:
-        keeps = hasattr(os, "sched_setaffinity") and harness.cores() > 1
-        if keeps and name in ON_ONE_CORE:
-            met = _on_one_core(name, given.quick)
-        else:
-            run = importlib.import_module(f"benchmarks.{name}").run
-            met = run(given.quick, console, **own.get(name, {}))
-        if not met:
-            missed.append(name)
-    if missed:
-        console.print(f"[bold white on red] bars not met: {', '.join(missed)} [/]")
-    return 1 if missed else 0
+    run = importlib.import_module(f"benchmarks.{name}").run
+    return run(given.quick, console, **own.get(name, {}))
 
 
 def _on_one_core(name: str, quick: bool) -> bool:

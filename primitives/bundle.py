@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -24,6 +24,14 @@ from silico_py.primitives._pytree import assign
 from silico_py.primitives._rotation import Quaternion, multiply, orientation_matrix, rotation_matrix
 from silico_py.solver.compilation import once
 from silico_py.solver.dense import safe_norm
+
+
+class Placed(NamedTuple):
+    """A shape, and the pose of its frame in that of the bundle."""
+
+    shape: Shape
+    position: Vector3
+    orientation: Quaternion
 
 
 @primitive
@@ -65,31 +73,19 @@ class Bundle(Shape):
         pieces = several("pieces", pieces, "(shape, position, orientation)")
         if not pieces:
             raise ValueError("pieces: a bundle needs at least one piece")
-        members: list[Shape] = []
-        places, turns = [], []
-        for k, piece in enumerate(pieces):
-            if not (isinstance(piece, (tuple, list)) and len(piece) == 3):
-                raise ValueError(f"pieces[{k}]: expected (shape, position, orientation)")
-            shape, position, orientation = piece
-            if not isinstance(shape, Shape) or (
-                isinstance(shape, ConvexShape) and not shape.scaled
-            ):
+        placed = [_checked(f"pieces[{k}]", piece) for k, piece in enumerate(pieces)]
+        dtype = placed[0].shape.dtype
+        for k, (shape, *_) in enumerate(placed):
+            if shape.dtype != dtype:
                 raise ValueError(
-                    f"pieces[{k}]: expected a bounded primitive, got {type(shape).__name__}"
-                )
-            if members and shape.dtype != members[0].dtype:
-                raise ValueError(
-                    f"pieces[{k}]: has dtype {shape.dtype}, the first has {members[0].dtype}; "
+                    f"pieces[{k}]: has dtype {shape.dtype}, the first has {dtype}; "
                     "build all with one float dtype"
                 )
-            members.append(shape)
-            places.append(parameter(f"pieces[{k}] position", position, (3,), shape.dtype))
-            turns.append(unit(f"pieces[{k}] orientation", orientation, (4,), shape.dtype))
         assign(
             self,
-            shapes=tuple(members),
-            positions=jnp.stack(places),
-            orientations=jnp.stack(turns),
+            shapes=tuple(piece.shape for piece in placed),
+            positions=jnp.stack([piece.position for piece in placed]),
+            orientations=jnp.stack([piece.orientation for piece in placed]),
         )
 
     @property
@@ -175,6 +171,20 @@ class Bundle(Shape):
     def characteristic_length(self) -> Scalar:
         """The bounding radius [m]."""
         return self.bounding_radius
+
+
+def _checked(name: str, piece: Any) -> Placed:
+    """One of the pieces, called `name` in messages."""
+    if not (isinstance(piece, (tuple, list)) and len(piece) == 3):
+        raise ValueError(f"{name}: expected (shape, position, orientation)")
+    shape, position, orientation = piece
+    if not isinstance(shape, Shape) or (isinstance(shape, ConvexShape) and not shape.scaled):
+        raise ValueError(f"{name}: expected a bounded primitive, got {type(shape).__name__}")
+    return Placed(
+        shape,
+        parameter(f"{name} position", position, (3,), shape.dtype),
+        unit(f"{name} orientation", orientation, (4,), shape.dtype),
+    )
 
 
 def _side_by_side(**fields: Any) -> Iterable[tuple[Shape, ArrayLike, ArrayLike]]:

@@ -83,32 +83,22 @@ class Polytope(ConvexShape):
         heights = parameter("b", b, (normals.shape[0],), dtype)
         center = None if reference is None else parameter("reference", reference, (3,), dtype)
         rows, offsets = concrete(A), concrete(b)
-        if rows is not None and np.any(np.linalg.norm(np.asarray(rows, float), axis=1) == 0):
-            zero = int(np.argmin(np.linalg.norm(np.asarray(rows, float), axis=1)))
-            raise ValueError(f"A: row {zero} is zero; remove it")
+        length = None if rows is None else _lengths(rows)
         if not (topology is None or isinstance(topology, Topology)):
             raise ValueError(f"topology: expected that of a polytope, got {topology!r}")
         norm = jnp.linalg.norm(normals, axis=1)
         normals, heights = normals / norm[:, None], heights / norm
-
-        if rows is None or offsets is None:
-            topology = topology or Topology.unknown(normals.shape[0])
-            if max(row for rows in topology.vertices for row in rows) >= normals.shape[0]:
-                raise ValueError("topology: has more faces than A has rows")
-            if center is None:
-                center = jnp.zeros(3, dtype)
+        origin = jnp.zeros(3, dtype)
+        if length is None or offsets is None:
+            topology = _checked(topology or Topology.unknown(len(normals)), len(normals))
+            center = origin if center is None else center
         else:
-            length = np.linalg.norm(np.asarray(rows, float), axis=1)
-            rows, offsets = np.asarray(rows, float) / length[:, None], offsets / length
-            topology, points = find_topology(rows, offsets, float(jnp.finfo(dtype).eps) ** 0.75)
+            known = np.asarray(rows, float) / length[:, None], offsets / length
+            topology, points = find_topology(*known, float(jnp.finfo(dtype).eps) ** 0.75)
             if center is None:
-                size = np.max(np.linalg.norm(points - points.mean(axis=0), axis=1))
-                center = jnp.zeros(3, dtype)
-                if np.min(offsets) < REFERENCE_MARGIN * size:
-                    center = _solid(normals, heights, topology).center_of_mass
-            known = concrete(center)
-            if known is not None and np.min(offsets - rows @ known) <= 0:
-                raise ValueError("reference: must lie strictly inside A x <= b; move it inside")
+                inside = _holds_origin_well(known[1], points)
+                center = origin if inside else _solid(normals, heights, topology).center_of_mass
+            _check_inside(center, *known)
         assign(self, A=normals, b=heights, reference=center, topology=topology)
 
     @classmethod
@@ -205,6 +195,34 @@ class Polytope(ConvexShape):
     def characteristic_length(self) -> Scalar:
         """Distance of the furthest vertex from the reference [m]."""
         return jnp.max(safe_norm(self.vertices - self.reference[None, :]))
+
+
+def _lengths(rows: np.ndarray) -> Float[np.ndarray, " m"]:
+    """Norms of the rows, none of which may be zero."""
+    lengths = np.linalg.norm(np.asarray(rows, float), axis=1)
+    if np.any(lengths == 0):
+        raise ValueError(f"A: row {int(np.argmin(lengths))} is zero; remove it")
+    return lengths
+
+
+def _checked(topology: Topology, rows: int) -> Topology:
+    """The topology, refused where it is that of more planes."""
+    if max(row for triple in topology.vertices for row in triple) >= rows:
+        raise ValueError("topology: has more faces than A has rows")
+    return topology
+
+
+def _holds_origin_well(offsets: np.ndarray, vertices: np.ndarray) -> bool:
+    """Whether no face is closer to the origin than `REFERENCE_MARGIN`."""
+    size = np.max(np.linalg.norm(vertices - vertices.mean(axis=0), axis=1))
+    return bool(np.min(offsets) >= REFERENCE_MARGIN * size)
+
+
+def _check_inside(center: Vector3, rows: np.ndarray, offsets: np.ndarray) -> None:
+    """Refuse a centre that is known not to lie strictly inside."""
+    known = concrete(center)
+    if known is not None and np.min(offsets - rows @ known) <= 0:
+        raise ValueError("reference: must lie strictly inside A x <= b; move it inside")
 
 
 @once
