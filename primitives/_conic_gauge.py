@@ -12,7 +12,9 @@ from silico_py.primitives._base import Scalar, Vector3
 from silico_py.solver.compilation import once
 from silico_py.solver.cones import ProductCone
 
-ITERATIONS = 40
+ITERATIONS = 40  # those after the gap is closed change nothing
+START_MARGIN = 1.5  # scaling of the start, over the bound above which it is feasible
+BOUNDARY = 0.95  # fraction of the step to the boundary of the cones
 
 
 @once
@@ -46,7 +48,7 @@ def solve(shape: Any, x: Vector3) -> tuple[Scalar, Array, Array]:
     cone, dtype = shape.cone, x.dtype
     bound, eps = shape.interior(x)
     at_reference = bound <= 0
-    alpha = jnp.where(at_reference, 1, 1.5 * bound).astype(dtype)
+    alpha = jnp.where(at_reference, 1, START_MARGIN * bound).astype(dtype)
     gap_tolerance = jnp.finfo(dtype).eps ** 0.75 * alpha
     by_alpha, by_eps = jax.jacfwd(shape.slack, argnums=(1, 2))(x, alpha, eps)
     matrix = jnp.concatenate([by_alpha[:, None], by_eps], axis=1)
@@ -83,7 +85,7 @@ def _step(cone: ProductCone, matrix: Float[Array, "dim columns"], at: Point) -> 
 
     def moved(change: Point) -> Point:
         lengths = cone.step_length(at.slack, change.slack), cone.step_length(at.dual, change.dual)
-        step = jnp.minimum(0.95 * jnp.minimum(*lengths), 1)
+        step = jnp.minimum(BOUNDARY * jnp.minimum(*lengths), 1)
         return Point(*(v + step * dv for v, dv in zip(at, change, strict=True)))
 
     ahead = moved(direction(jnp.zeros((), gap.dtype)))

@@ -23,6 +23,10 @@ from scipy.spatial import ConvexHull, QhullError
 from silico_py.primitives._base import Vector3
 
 ROUNDINGS = 4.0  # of the largest coordinate, by which points are uncertain
+FLAT = 1e-9  # radius of the largest ball inside, over the largest offset, of what has no volume
+UNBOUNDED = 1e-9  # distance of a facet of the polar from the origin, over its size, of such a set
+PARALLEL = 1e-6  # determinant of three unit rows below which their planes meet in no vertex
+WELL_CONDITIONED = 0.5  # share of the largest determinant that a triple needs to stand for a vertex
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,7 @@ def chebyshev_center(A: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, float]:
     if found.status != 0:
         raise ValueError("A, b: the polytope A x <= b is unbounded; add rows that close it")
     radius = found.x[3]
-    if radius <= 1e-9 * max(np.max(np.abs(b)), 1e-300):
+    if radius <= FLAT * max(np.max(np.abs(b)), 1e-300):
         raise ValueError("A, b: the polytope A x <= b has no volume; move its faces apart")
     return found.x[:3], radius
 
@@ -139,7 +143,7 @@ def _corners(A: np.ndarray, room: np.ndarray) -> Float[np.ndarray, "n 3"]:
     except QhullError as error:
         raise unbounded from error
     # Offsets are minus the distance of the origin from each facet of the polar.
-    if np.max(polar.equations[:, 3]) > -1e-9 * np.max(np.linalg.norm(polar.points, axis=1)):
+    if np.max(polar.equations[:, 3]) > -UNBOUNDED * np.max(np.linalg.norm(polar.points, axis=1)):
         raise unbounded
     return polar.equations[:, :3] / -polar.equations[:, 3:]
 
@@ -161,7 +165,7 @@ def _triple(A: np.ndarray, meeting: tuple[int, ...]) -> tuple[int, int, int]:
     """The first well-conditioned triple of rows: stable under small changes of (A, b)."""
     choices = list(combinations(meeting, 3))
     volumes = np.array([abs(np.linalg.det(A[list(rows)])) for rows in choices])
-    return choices[int(np.argmax(volumes >= 0.5 * volumes.max()))]
+    return choices[int(np.argmax(volumes >= WELL_CONDITIONED * volumes.max()))]
 
 
 def _triangles(
@@ -189,7 +193,7 @@ def vertices(
     if topology.triangles is not None:
         return _meeting_points(A, b, topology)
     moments, volume = _cramer(A, b[np.array(topology.vertices)], np.array(topology.vertices))
-    regular = jnp.abs(volume) > 1e-6
+    regular = jnp.abs(volume) > PARALLEL
     points = moments / jnp.where(regular, volume, 1)
     tolerance = 100 * jnp.finfo(A.dtype).eps * jnp.max(jnp.abs(b))
     feasible = jnp.all(points @ A.T <= b[None, :] + tolerance, axis=-1, keepdims=True)

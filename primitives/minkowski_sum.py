@@ -26,7 +26,7 @@ from silico_py.primitives._pytree import assign
 from silico_py.solver.compilation import once
 from silico_py.solver.cones import ProductCone
 
-QUADRATURE_LEVEL = 4
+QUADRATURE_LEVEL = 4  # of the icosphere: 2562 directions
 # Rotations of the quadrature's directions. A slight one, for along none of them two corners of a
 # shape that is aligned with its frame should be furthest; and half turns about the axes, so that
 # moments of a symmetric shape are symmetric.

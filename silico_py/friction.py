@@ -15,6 +15,9 @@ CONE = ProductCone.second_order(4)
 # frictionless contact keeps a bounded psi; the drag this adds is 1e-4 rho per unit of velocity.
 LIMIT_FLOOR = 1e-2
 
+# Added to |N|^2, which is of the order of 1 where shapes touch.
+LEAST_SQUARE = 1e-12
+
 # Coefficient above which a contact carries so much sideways that the start allows for it.
 LARGE = 5.0
 
@@ -49,7 +52,7 @@ def limit(
 
 def squared_norm(normal: Float[Array, "3"]) -> Float[Array, ""]:
     """|N|^2, kept from zero: N can vanish on the way to a solution, never at one."""
-    return dot(normal, normal) + 1e-12
+    return dot(normal, normal) + LEAST_SQUARE
 
 
 def project(normal: Float[Array, "3"], v: Float[Array, "3"]) -> Float[Array, "3"]:

@@ -19,8 +19,8 @@ from rich.table import Table
 import silico_py as sp
 from silico_py.viewing import plotting
 
-CHUNK = 25
-FRAMES = 6
+CHUNK = 25  # steps compiled together, after which the progress bar moves
+FRAMES = 6  # of a picture
 COLUMNS = ("scene", "steps", "failed", "iterations", "depth", "momentum", "us/step", "compile")
 LEGEND = (
     "failed: steps that did not converge; iterations: mean / max; depth: largest penetration "

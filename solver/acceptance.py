@@ -41,7 +41,7 @@ from silico_py.solver.problem import (
 from silico_py.solver.steps import Step
 from silico_py.solver.vectors import Variables
 
-HALVINGS = 4
+TRIALS = 4  # of a straight step, each half as long as the one before; the last is taken as it is
 LEAP = 0.2  # largest error that a leap may leave, as a share of the one before
 SHORT_STEP = 0.3  # a shorter step is taken for a fold
 STALLED_STEP = 0.1  # a shorter one counts towards a stall
@@ -83,7 +83,7 @@ def accept(problem: Problem, it: Iterate, step: Step, options: Options) -> Trial
             lambda: _pays(problem, it, trial),
             lambda: _is_good(problem, it, step, trial, options),
         )
-        return (trial.halvings < first) | (~accepted & (trial.halvings + 1 < HALVINGS))
+        return (trial.halvings < first) | (~accepted & (trial.halvings + 1 < TRIALS))
 
     def next_one(trial: Trial) -> Trial:
         halvings = trial.halvings + 1
