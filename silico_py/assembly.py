@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from silico_py import broad_phase, easier, friction
+from silico_py import broad_phase, friction, homotopies
 from silico_py.broad_phase import Candidates, Limits
 from silico_py.collision_program import SlackMap, pair_length
 from silico_py.common_form import common
@@ -36,6 +36,10 @@ from silico_py.solver.rows import each
 WORLD = -1  # body index of what is fixed
 SMALL = 16  # rows of a slack up to which all kinds of shapes are one
 LARGE = 5.0  # units of speed with which bodies may part, or are pressed, before it is doubled
+
+
+Kind = Hashable  # of pieces: what they have in common, so that they can be stacked
+Places = dict[tuple[int, int], tuple[Kind, int]]  # of (body, piece): its kind, its row among these
 
 
 class ContactBatch(NamedTuple):
@@ -132,8 +136,8 @@ def assemble(
         node_data=motions,
         groups=tuple(_cell_group(batch, formulation) for batch in started),
         node_scale=scale,
-        homotopies=(easier.shorter, easier.calmer),
-        first_share=easier.first_share(sides),
+        homotopies=(homotopies.shorter, homotopies.calmer),
+        first_share=homotopies.first_share(sides),
     )
     return problem, Variables.of(start, cells), started
 
@@ -185,10 +189,10 @@ def kinds_of(scene: Scene) -> list[Pairs]:
 
 
 def _kinds(
-    scene: Scene, pieces: dict[Hashable, PieceBatch], where: dict
+    scene: Scene, pieces: dict[Kind, PieceBatch], where: Places
 ) -> Iterator[tuple[np.ndarray, Pairs]]:
     """For each kind of pair their positions in `scene.pairs`, and the pairs."""
-    kinds: dict[Hashable, list[tuple[int, int, int]]] = {}
+    kinds: dict[tuple[Kind, Kind], list[tuple[int, int, int]]] = {}
     for index, pair in enumerate(scene.pairs):
         kind_a, row_a = where[pair.body_a, pair.piece_a]
         kind_b, row_b = where[WORLD if pair.body_b is None else pair.body_b, pair.piece_b]
@@ -244,10 +248,10 @@ def _in_units(batch: ContactBatch, times: Float[Array, " n"]) -> ContactBatch:
     return batch._replace(contacts=contacts)
 
 
-def _pieces(scene: Scene) -> tuple[dict[Hashable, PieceBatch], dict]:
+def _pieces(scene: Scene) -> tuple[dict[Kind, PieceBatch], Places]:
     """All convex pieces by kind, and where (body, piece) stands: (kind, row)."""
-    found: dict[Hashable, list[tuple[int, Any, Array, Array]]] = {}
-    where: dict[tuple[int, int], tuple[Hashable, int]] = {}
+    found: dict[Kind, list[tuple[int, Any, Array, Array]]] = {}
+    where: Places = {}
 
     def add(body: int, number: int, shape: Any, position: Array, orientation: Array) -> None:
         sizes = tuple(np.shape(v) for v in jax.tree.leaves(shape))
@@ -266,10 +270,10 @@ def _pieces(scene: Scene) -> tuple[dict[Hashable, PieceBatch], dict]:
 
 
 def _merged(
-    batches: dict[Hashable, PieceBatch], where: dict
-) -> tuple[dict[Hashable, PieceBatch], dict]:
+    batches: dict[Kind, PieceBatch], where: Places
+) -> tuple[dict[Kind, PieceBatch], Places]:
     """Kinds whose slacks have about as many rows as one kind, see `common_form`."""
-    alike: dict[Hashable, list[Hashable]] = {}
+    alike: dict[Kind, list[Kind]] = {}
     for kind, batch in batches.items():
         shape = batch.sides.shape
         size = max(SMALL, 1 << (shape.cone.dim - 1).bit_length()) if shape.scaled else kind

@@ -1,7 +1,8 @@
 """One step as jax differentiates it.
 
 The search is not differentiated: what follows from its solution is, by the implicit function
-theorem. The derivative of the next state, all that most gradients need, comes from `following`.
+theorem. The derivative of the next state, all that most gradients need, comes from
+`state_derivative`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ import numpy as np
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array
 
-from silico_py.following import Moving, Numbers, Place, changed
 from silico_py.one_step import Begun, Info, begin, end, left_by, next_state, solved
 from silico_py.options import SolverOptions, relaxations
 from silico_py.scene import Scene, State
@@ -32,6 +32,7 @@ from silico_py.solver import (
 )
 from silico_py.solver.custom_derivative import instantiated
 from silico_py.solver.leaves import replaced
+from silico_py.state_derivative import Moving, Numbers, Place, changed
 from silico_py.warm_start import OTHER, Remembered
 
 

@@ -14,12 +14,12 @@ from numpy.typing import ArrayLike
 
 from silico_py import sensitivity
 from silico_py.compilation import jitted
-from silico_py.following import Place, with_derivatives
 from silico_py.one_step import Info, begin, end, next_state, solved
 from silico_py.options import SolverOptions, check_relaxations, or_default
 from silico_py.scene import Scene, State, check_state
 from silico_py.simulate import checked_control
 from silico_py.solver import Variables, implicit, one_by_one
+from silico_py.state_derivative import Place, with_derivatives
 from silico_py.warm_start import Remembered, check_guess
 
 Matrix = Float[Array, "*k rows columns"]

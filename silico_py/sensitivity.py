@@ -114,7 +114,7 @@ def pullback(where: Where, weights: Float[Array, "n 12"]) -> Float[Array, "n 18"
 def _evaluated(function: Callable, where: Where, *weights: Array) -> Any:
     """A function of the step, by one kernel wherever its matrix is factorised inside of one: even a
     single derivative is worth that. It cannot be differentiated itself, see
-    `following.with_derivatives`."""
+    `state_derivative.with_derivatives`."""
     begun, point, y, state, formulation = where
 
     def derivative(problem: Problem, point: Variables, *args: Any) -> Any:

@@ -40,7 +40,7 @@ def calmer(data: ProblemData, share: Float[Array, ""]) -> ProblemData:
 
 
 def first_share(pairs: list[tuple[Side, Side]]) -> Float[Array, ""] | None:
-    """Share of a family to begin with: free motion then drives no pair deep into each other."""
+    """Share of a family's first member: there free motion drives no pair deep into each other."""
     parts = [jnp.min(each(broad_phase.shallow)(*pair)) for pair in pairs]
     return jax.lax.stop_gradient(jnp.min(jnp.stack(parts))) if parts else None
 

@@ -6,7 +6,7 @@ import pytest
 from stepping import assembled
 
 import silico_py as sp
-from silico_py import easier
+from silico_py import homotopies
 
 
 @pytest.fixture(scope="module")
@@ -21,13 +21,13 @@ def problem():
     return assembled(scene, state, 1e-6, rng.normal(size=(2, 6)))[0]
 
 
-@pytest.mark.parametrize("family", [easier.shorter, easier.calmer])
+@pytest.mark.parametrize("family", [homotopies.shorter, homotopies.calmer])
 def test_the_whole_share_is_the_step_itself(problem, family):
     jax.tree.map(np.testing.assert_array_equal, family(problem.data, 1.0), problem.data)
 
 
 def test_shorter_steps_have_a_share_of_the_duration(problem):
-    data = easier.shorter(problem.data, 0.25)
+    data = homotopies.shorter(problem.data, 0.25)
     motions, groups = data.nodes, data.cells
     np.testing.assert_allclose(motions.timestep, 0.025)
     for contact in groups:
@@ -36,7 +36,7 @@ def test_shorter_steps_have_a_share_of_the_duration(problem):
 
 
 def test_calmer_steps_have_a_share_of_motion_force_friction_and_size(problem):
-    data = easier.calmer(problem.data, 0.25)
+    data = homotopies.calmer(problem.data, 0.25)
     motions, groups = data.nodes, data.cells
     for name in ("velocity", "angular_velocity", "force", "torque"):
         np.testing.assert_allclose(getattr(motions, name), getattr(problem.node_data, name) / 4)
