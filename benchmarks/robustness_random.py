@@ -8,12 +8,11 @@ a fall over the size) are drawn anew for each member.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
 import silico_py as sp
 from benchmarks import harness
@@ -62,7 +61,7 @@ def run(quick: bool, console: Console) -> bool:
             name = f"all, {low:g} to {high:g} sizes a step"
             results[name] = harness.counted(whole.converged[here], whole.iterations[here])
     harness.save("robustness_random", results, quick)
-    console.print(table(results, "random scenes"))
+    console.print(harness.steps_table(results, "random scenes"))
     return results["all"]["failed"] == 0
 
 
@@ -108,12 +107,3 @@ def member(kinds: tuple[str, ...], rng: np.random.Generator) -> tuple[sp.Scene, 
     velocity, turning = speed * rng.normal(size=(n, 3)), spin * rng.normal(size=(n, 3))
     turns = random_turns(rng, n)[:, 0]
     return scene, scene.state(position, turns, velocity, turning), size
-
-
-def table(results: dict[str, dict[str, Any]], title: str) -> Table:
-    """One row each; in brackets steps that no limit helps."""
-    out = Table("scenes", "steps", "of them", "failed", title=title)
-    for name, row in results.items():
-        share = f"{100 * row['failed'] / row['steps']:.2g} %"
-        out.add_row(name, str(row["steps"]), harness.cell(row), share)
-    return out

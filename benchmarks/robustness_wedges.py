@@ -14,7 +14,6 @@ from rich.console import Console
 
 import silico_py as sp
 from benchmarks import harness
-from benchmarks.robustness_random import table
 
 STEPS = 150
 QUICK_MEMBERS, FULL_MEMBERS = 100, 1000
@@ -32,7 +31,7 @@ def run(quick: bool, console: Console) -> bool:
         for name, member in harness.track(kinds.items(), "wedges", console)
     }
     harness.save("robustness_wedges", results, quick)
-    console.print(table(results, "wedges"))
+    console.print(harness.steps_table(results, "wedges"))
     return all(row["failed"] == 0 for row in results.values())
 
 

@@ -22,6 +22,7 @@ from benchmarks.harness.robustness import good as good
 from benchmarks.harness.robustness import key as key
 from benchmarks.harness.robustness import largest_violation as largest_violation
 from benchmarks.harness.robustness import runner as runner
+from benchmarks.harness.robustness import steps_table as steps_table
 from benchmarks.harness.robustness import total as total
 from benchmarks.harness.timing import alternate as alternate
 from benchmarks.harness.timing import compiled as compiled

@@ -187,6 +187,15 @@ def counted(converged: np.ndarray, iterations: np.ndarray) -> dict[str, Any]:
     }
 
 
+def steps_table(results: dict[str, dict[str, Any]], title: str) -> Table:
+    """A table of `counted` steps, one row each; in brackets steps that no limit helps."""
+    out = Table("scenes", "steps", "of them", "failed", title=title)
+    for name, row in results.items():
+        share = f"{100 * row['failed'] / row['steps']:.2g} %"
+        out.add_row(name, str(row["steps"]), cell(row), share)
+    return out
+
+
 def violation_of(scene: sp.Scene) -> Callable[[sp.State], Any]:
     """Largest (1 - alpha)+ of states (members, samples, ...), alpha from exact collision solves.
 

@@ -20,7 +20,7 @@ from silico_py.reference.certificate import (
     check_pair,
     pair_length,
 )
-from silico_py.reference.sets import cp, number, scaled_set
+from silico_py.reference.sets import cp, measured, scaled_set
 
 TOLERANCES = {
     "CLARABEL": dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas", "tol_ktratio"), 1e-11),
@@ -81,7 +81,7 @@ def solve_pair(a: Placed, b: Placed, solver: str = "CLARABEL") -> Collision:
     found = _minimise(alpha, [place, *inside], solver)
     normal = _unit(a.turn @ place.dual_value)
     return Collision(
-        found, a.position + unit * number(point.value), normal, found - bound(a, b, normal)
+        found, a.position + unit * measured(point.value), normal, found - bound(a, b, normal)
     )
 
 

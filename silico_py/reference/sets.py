@@ -19,7 +19,7 @@ except ImportError as error:
 Constraints = list[cp.Constraint]
 
 
-def number(value: Any, unit: float = 1.0) -> np.ndarray:
+def measured(value: Any, unit: float = 1.0) -> np.ndarray:
     """A parameter of a shape as a float64 array, in this unit."""
     return np.asarray(value, dtype=float) / unit
 
@@ -44,12 +44,12 @@ def scaled_set(shape: Any, x: cp.Expression, alpha: cp.Expression, unit: float) 
 def _(
     shape: primitives.HalfSpace, x: cp.Expression, alpha: cp.Expression, unit: float
 ) -> Constraints:
-    return [number(shape.normal) @ x <= number(shape.offset, unit)]
+    return [measured(shape.normal) @ x <= measured(shape.offset, unit)]
 
 
 @scaled_set.register
 def _(shape: primitives.Box, x: cp.Expression, alpha: cp.Expression, unit: float) -> Constraints:
-    half = number(shape.half_extents, unit)
+    half = measured(shape.half_extents, unit)
     return [x <= alpha * half, -x <= alpha * half]
 
 
@@ -57,7 +57,7 @@ def _(shape: primitives.Box, x: cp.Expression, alpha: cp.Expression, unit: float
 def _(
     shape: primitives.Polytope, x: cp.Expression, alpha: cp.Expression, unit: float
 ) -> Constraints:
-    A, b, center = number(shape.A), number(shape.b, unit), number(shape.reference, unit)
+    A, b, center = measured(shape.A), measured(shape.b, unit), measured(shape.reference, unit)
     return [A @ (x - center) <= alpha * (b - A @ center)]
 
 
@@ -66,28 +66,28 @@ def _(
     shape: primitives.PaddedPolytope, x: cp.Expression, alpha: cp.Expression, unit: float
 ) -> Constraints:
     core = cp.Variable(3)
-    ball = cp.SOC(alpha * number(shape.radius, unit), x - core)
+    ball = cp.SOC(alpha * measured(shape.radius, unit), x - core)
     return [*scaled_set(shape.core, core, alpha, unit), ball]
 
 
 @scaled_set.register
 def _(shape: primitives.Sphere, x: cp.Expression, alpha: cp.Expression, unit: float) -> Constraints:
-    return [cp.SOC(alpha * number(shape.radius, unit), x)]
+    return [cp.SOC(alpha * measured(shape.radius, unit), x)]
 
 
 @scaled_set.register
 def _(
     shape: primitives.Ellipsoid, x: cp.Expression, alpha: cp.Expression, unit: float
 ) -> Constraints:
-    return [cp.SOC(alpha, cp.multiply(1 / number(shape.radii, unit), x))]
+    return [cp.SOC(alpha, cp.multiply(1 / measured(shape.radii, unit), x))]
 
 
 @scaled_set.register
 def _(
     shape: primitives.Capsule, x: cp.Expression, alpha: cp.Expression, unit: float
 ) -> Constraints:
-    half, height = alpha * number(shape.length, unit) / 2, cp.Variable()
-    ball = cp.SOC(alpha * number(shape.radius, unit), x - height * np.array([0.0, 0.0, 1.0]))
+    half, height = alpha * measured(shape.length, unit) / 2, cp.Variable()
+    ball = cp.SOC(alpha * measured(shape.radius, unit), x - height * np.array([0.0, 0.0, 1.0]))
     return [height <= half, -height <= half, ball]
 
 
@@ -95,13 +95,13 @@ def _(
 def _(
     shape: primitives.Cylinder, x: cp.Expression, alpha: cp.Expression, unit: float
 ) -> Constraints:
-    half = alpha * number(shape.length, unit) / 2
-    return [x[2] <= half, -x[2] <= half, cp.SOC(alpha * number(shape.radius, unit), x[:2])]
+    half = alpha * measured(shape.length, unit) / 2
+    return [x[2] <= half, -x[2] <= half, cp.SOC(alpha * measured(shape.radius, unit), x[:2])]
 
 
 @scaled_set.register
 def _(shape: primitives.Cone, x: cp.Expression, alpha: cp.Expression, unit: float) -> Constraints:
-    radius, height = number(shape.radius, unit), number(shape.height, unit)
+    radius, height = measured(shape.radius, unit), measured(shape.height, unit)
     below_apex = alpha * 0.75 * height - x[2]
     return [x[2] >= -alpha * height / 4, cp.SOC(radius / height * below_apex, x[:2])]
 
