@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import Any, TypeVar, dataclass_transform
 
@@ -38,14 +38,14 @@ def pytree(cls: T) -> T:
 
     children_of, aux_of = _getter(leaves), _getter(statics)
 
-    def flatten(shape):
+    def flatten(shape: Any) -> tuple[tuple, tuple]:
         return children_of(shape), aux_of(shape)
 
-    def flatten_with_keys(shape):
+    def flatten_with_keys(shape: Any) -> tuple[tuple, tuple]:
         children, aux = flatten(shape)
         return tuple(zip(keys, children, strict=True)), aux
 
-    def unflatten(aux, children):
+    def unflatten(aux: tuple, children: Iterable[Any]) -> Any:
         shape: Any = object.__new__(cls)
         assign(shape, **dict(zip(leaves, children, strict=True)))
         assign(shape, **dict(zip(statics, aux, strict=True)))
@@ -58,7 +58,8 @@ def pytree(cls: T) -> T:
 
 
 def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple]:
-    """What takes these fields: every call of a compiled function takes a scene apart."""
+    """A function that reads these fields; a fast one, as every call of a compiled function does so
+    for all of its arguments."""
     if len(names) > 1:
         return attrgetter(*names)
     return lambda shape: tuple(getattr(shape, name) for name in names)

@@ -1,5 +1,6 @@
 """Differentiable rigid-body contact simulation: one complementarity problem a step."""
 
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
 from silico_py import rotation as rotation
@@ -41,6 +42,11 @@ from silico_py.viewing import save_html as save_html
 from silico_py.viewing import show as show
 from silico_py.viewing import view as view
 from silico_py.warm_start import Remembered as Remembered
+
+if _TYPE_CHECKING:
+    from silico_py import planning as planning
+    from silico_py import reference as reference
+    from silico_py import study as study
 
 _LATER = {"planning", "reference", "study"}  # packages that are imported when they are asked for
 

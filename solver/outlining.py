@@ -8,13 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from functools import lru_cache, partial, wraps
-from typing import Any
+from typing import Any, ParamSpec, TypeVar, overload
 
 import jax
 from jax.experimental.xla_metadata import set_xla_metadata
 
 from silico_py.solver.fusion import compact, in_kernel, in_parts
 from silico_py.solver.rows import are_many, each
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@overload
+def outlined(function: Callable[P, R]) -> Callable[P, R]: ...
+
+
+@overload
+def outlined(
+    function: Callable[..., R], *static: Hashable, axes: Any = ..., whole: bool = ...
+) -> Callable[..., R]: ...
 
 
 def outlined(

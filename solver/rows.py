@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +20,8 @@ from silico_py.solver.leaves import of_all
 
 MANY = 24  # rows
 
+R = TypeVar("R")
+
 _are_many: ContextVar[bool] = ContextVar("are_many", default=False)
 
 
@@ -28,7 +30,7 @@ def are_many() -> bool:
     return _are_many.get()
 
 
-def each(function: Callable, axes: Any = 0) -> Callable:
+def each(function: Callable[..., R], axes: Any = 0) -> Callable[..., R]:
     """`jax.vmap(function, in_axes=axes)` with one axis, 0 or None, for each whole argument.
 
     A single row is not batched: it takes less time to trace.
