@@ -45,7 +45,7 @@ Class = TypeVar("Class", bound=type)
 
 
 def primitive(cls: Class) -> Class:
-    """A `pytree` whose functions of a point refuse what is none."""
+    """Make `cls` a `pytree` whose functions of a point refuse anything but three numbers."""
     for name in set(OF_A_POINT) & set(vars(cls)):
         setattr(cls, name, _of_a_point(vars(cls)[name]))
     return pytree(cls)

@@ -42,7 +42,7 @@ def cross(a: Vector3, b: Vector3) -> Vector3:
 
 
 def _moved(v: Vector3, places: int) -> Vector3:
-    """The components moved up, those at the top to the end."""
+    """The components shifted to the front by so many places, the first ones to the end."""
     return jnp.concatenate([v[..., places:], v[..., :places]], axis=-1)
 
 

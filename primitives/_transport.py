@@ -117,7 +117,7 @@ def _rates(points: Float[Array, "*n 3"], weights: Float[Array, "*n"]) -> Moments
 def _on_faces(
     faces: Faces, topology: Topology, speed: _Speed, radius: Scalar | float = 0.0
 ) -> Moments:
-    """Over the faces, or their copies a radius further out."""
+    """Rates by the motion of the faces, or of their copies a radius further out."""
     dtype = faces.area.dtype
     inner = jnp.einsum("qk,fki->fqi", TRIANGLE.astype(dtype), faces.corners)
     speeds = speed.at(inner, np.array(topology.rows)) + speed.growth
@@ -128,7 +128,8 @@ def _on_faces(
 def _on_edges(
     faces: Faces, sides: Edges, topology: Topology, speed: _Speed, radius: Scalar
 ) -> Moments:
-    """Over the pieces of cylinders along the edges, but for those that cut a face in two."""
+    """Rates by the motion of the pieces of cylinders along the edges, but for edges that only cut a
+    face in two."""
     rows = np.array(topology.rows)[sides.sides]
     real = rows[:, 0] != rows[:, 1]
     dtype = faces.area.dtype

@@ -83,6 +83,6 @@ class Blocks:
         return Blocks(self.rows, {name: factor * block for name, block in self.named.items()})
 
     def mapped(self, matrix: Matrix) -> Blocks:
-        """Derivative of what a matrix makes of the rows."""
+        """Derivative of a matrix times the rows."""
         found = {name: matmul(matrix, block) for name, block in self.named.items()}
         return Blocks(len(matrix), found)

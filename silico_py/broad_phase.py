@@ -94,7 +94,7 @@ def share(far: Float[Array, "*pairs"]) -> Float[Array, "*pairs"]:
 
 
 def _smooth(t: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """A step from 0 to 1 as t is, without a kink at either."""
+    """The cubic from 0 at t = 0 to 1 at t = 1 that is flat at both ends."""
     return t * t * (3 - 2 * t)
 
 

@@ -251,7 +251,7 @@ def central_start(a: Piece, b: Piece, near: Bool[Array, ""] | None = None) -> St
 
 def sure_overlap(a: Piece, b: Piece) -> Float[Array, ""]:
     """About how deep two shapes overlap at least, as one point between them tells [m]; 0 where it
-    lies in not both of them."""
+    does not lie in both of them."""
     size = a.map.growth * a.length
     if b.shape.scaled:
         point = _point_between(a, b)

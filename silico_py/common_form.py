@@ -50,7 +50,7 @@ class Form(NamedTuple):
 
     @property
     def cone(self) -> ProductCone:
-        """The orthant first."""
+        """The cone that holds such a slack, its orthant first."""
         return sum(
             map(ProductCone.second_order, self.second_order), ProductCone.orthant(self.orthant)
         )
@@ -106,7 +106,7 @@ class CommonShape:
         return self.form.n_aux
 
     def interior(self, x: Float[Array, "3"]) -> tuple[Array, Float[Array, " n_aux"]]:
-        """That of the member that this shape is."""
+        """As of the member that this shape is."""
         bound, eps = jnp.zeros_like(self.characteristic_length), jnp.zeros(self.n_aux, x.dtype)
         for k, member in enumerate(self.members):
             here = self.which == k
@@ -116,7 +116,7 @@ class CommonShape:
         return bound, eps
 
     def support(self, direction: Float[Array, "3"]) -> Float[Array, "3"]:
-        """That of the member that this shape is."""
+        """As of the member that this shape is."""
         point = jnp.zeros(3, direction.dtype)
         for k, member in enumerate(self.members):
             point = jnp.where(self.which == k, member.support(direction), point)

@@ -58,7 +58,7 @@ def slip_unit(a: Side, b: Side, speed: Float[Array, ""]) -> Float[Array, ""]:
 
 
 def doubled(least: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """A unit that is doubled from 1 on until it is large enough: its derivative is zero."""
+    """The smallest power of two from 1 on that is not below this: a unit without a derivative."""
     return jnp.exp2(jnp.ceil(jnp.log2(jnp.maximum(1, jax.lax.stop_gradient(least)))))
 
 
@@ -284,7 +284,8 @@ def slip_at(
 
 
 def shared_spin(ends: tuple[Kinematics, Kinematics], c: Contact) -> Float[Array, "3"]:
-    """What turns the relative velocity of both sides."""
+    """What turns the relative velocity of both sides: the mean of their spins by `spin_shares`,
+    world [rad/s]."""
     share_a, share_b = spin_shares(c)
     return share_a * ends[0].spin + share_b * ends[1].spin
 
@@ -302,8 +303,10 @@ def _wrench(impulse: Float[Array, "3"], arm: Float[Array, "3"]) -> Float[Array, 
 
 
 def ease(c: Contact, easing: Float[Array, ""]) -> Contact:
-    """The contact with less friction, or more below 0: sticking contacts near the limit fold the
-    path, and what slides in vain towards the end of its solutions may stick.
+    """The contact with less friction where easing is above 0, with more where it is below.
+
+    Sticking contacts near the limit fold the path, and what slides in vain towards the end of its
+    solutions may stick.
 
     Meanwhile bodies in flight get no impulses: before the contact points are found, impulses at
     long arms would throw them about.

@@ -138,7 +138,7 @@ def solve_transposed(
     own: Float[Array, "nodes ny columns"],
     local: Sequence[Array],
 ) -> tuple[Array, list[Array]]:
-    """A^-T times the same, for a factor that went through `transposed`.
+    """A^-T times what `solve` is given, for a factor that went through `transposed`.
 
     It takes the steps of `solve` in reverse order, so that both are rounded alike.
     """

@@ -71,7 +71,7 @@ class _System(NamedTuple):
     goal: Float[Array, " columns"]
 
     def judged(self, found: Columns, defect: Columns) -> _Solution:
-        """What was found, with whether it is inaccurate."""
+        """A solution with this defect, and whether it is inaccurate."""
         accurate = jnp.all(jnp.max(jnp.abs(defect), axis=0) <= self.goal)
         return _Solution(found, defect, ~accurate)
 
@@ -111,7 +111,7 @@ def solve(
 
 
 def _searched(system: _System, effort: Effort, start: _Solution) -> _Solution:
-    """What an effort finds."""
+    """The solution after the passes of an effort, or fewer where they do."""
     nothing = jnp.zeros((effort.stored, *start.defect.shape), start.defect.dtype)
 
     def unfinished(k: Array, s: _State) -> Array:
@@ -122,7 +122,7 @@ def _searched(system: _System, effort: Effort, start: _Solution) -> _Solution:
 
 
 def _improved(system: _System, effort: Effort, k: Array, s: _State) -> _State:
-    """After one more pass."""
+    """The state after one more pass."""
     known, stacks = jnp.minimum(k, effort.stored), (s.directions, s.images)
     old, pair = s.so_far, system.correction(s.so_far.defect)
     direction, image = compact(_orthogonal)(known, *stacks, *pair)

@@ -103,7 +103,7 @@ def begin(
 
 
 def missing(problem: Problem, conditions: Conditions, path: Path, rho: Array) -> Conditions:
-    """H at the place of `conditions`."""
+    """H where `conditions` were evaluated, at the t of the path."""
     left = remainder(problem, conditions, rho)
     return jax.tree.map(lambda r, a: r - path.t * a, left, path.anchor)
 

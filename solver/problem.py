@@ -262,8 +262,8 @@ class Problem:
         )
 
     def without_data(self) -> Problem:
-        """Its form, to which `with_data` adds numbers: a function that outlives a trace must not
-        hold tracers.
+        """The problem without its numbers, which `with_data` puts back: a function that outlives a
+        trace must not hold tracers.
 
         Raises:
             ValueError: for functions that do, and for a cone without rows.
@@ -444,7 +444,8 @@ def is_interior(problem: Problem, w: Variables) -> Bool[Array, ""]:
 def centred(
     problem: Problem, w: Variables, products: Sequence[Float[Array, "cells dim"]]
 ) -> Variables:
-    """The point of equal differences s - z with these s o z, multiples of e in each cone."""
+    """`w` with slacks and duals of the same differences s - z and of these products s o z, which
+    are multiples of e in each cone."""
     cells = []
     for group, cell, product in zip(problem.groups, w.cells, products, strict=True):
         slack, dual = group.cone.central_pair(cell.slack - cell.dual, product)

@@ -128,6 +128,7 @@ def _newton_step(
 def _planned(
     problem: Problem, it: Iterate, affine: Variables, centring: Variables, rho: Array
 ) -> _Plan:
+    """The affine step and a share of centring, and whether that is to be corrected."""
     w, c = it.w, it.measures.conditions
     mean = mean_product(problem, w)
     curvature = product_norm(_second_order(problem, c, affine)) / jnp.maximum(mean, rho)

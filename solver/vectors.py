@@ -61,7 +61,7 @@ class _Vector:
         return type(self)(self.flat[..., k], self.layout._replace(columns=False))
 
     def _parts(self, shapes: Sequence[tuple[int, ...]]) -> list[Array]:
-        """The first parts, in these shapes."""
+        """As many parts from the front as there are shapes, reshaped to them."""
         shape, axis = self.flat.shape, self.flat.ndim - 1 - self.layout.columns
         ends = np.cumsum([prod(part) for part in shapes])
         parts = jnp.split(self.flat, ends, axis)[:-1]
