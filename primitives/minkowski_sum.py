@@ -170,7 +170,9 @@ class MinkowskiSum(ConvexShape):
 
 
 @once
-def _furthest(shape: MinkowskiSum, directions: Float[np.ndarray, "n 3"]) -> Float[Array, "n 3"]:
+def _furthest(
+    shape: MinkowskiSum, directions: Float[np.ndarray | Array, "n 3"]
+) -> Float[Array, "n 3"]:
     """Points along directions that are stretched to the extents of the shape; these directions do
     not follow it in derivatives."""
     half_extents = jax.lax.stop_gradient(_half_extents(shape))

@@ -83,8 +83,8 @@ def _sweep(side: Side) -> Float[Array, ""]:
 
 
 def leeway(
-    length: Float[Array, ""], timestep: Float[Array, ""], slip: Float[Array, ""]
-) -> Float[Array, ""]:
+    length: Float[Array, "*batch"], timestep: Float[Array, "*batch"], slip: Float[Array, "*batch"]
+) -> Float[Array, "*batch"]:
     """How much larger the products of friction are than those of the gap on the way to a solution.
 
     In a short step a gap of a small share of the size is as fast as all slip: friction would be
@@ -125,12 +125,12 @@ class Contact(NamedTuple):
         return 1 if self.b.motion is None else 2
 
     @property
-    def flies(self) -> Bool[Array, ""]:
+    def flies(self) -> Bool[Array, "*batch"]:
         """Whether free motion ends with the pair apart."""
         return self.clearance > CLEAR
 
     @property
-    def sliding(self) -> Float[Array, ""]:
+    def sliding(self) -> Float[Array, "*batch"]:
         """Unit of the slacks of friction [m/s]."""
         return self.slack_unit * self.slip * self.leeway
 

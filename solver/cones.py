@@ -21,6 +21,7 @@ from silico_py.solver.dense import dot, matmul, norm
 Vector = Float[Array, "*batch dim"]
 Matrix = Float[Array, "*batch dim columns"]
 Scalar = Float[Array, "*batch"]
+Eigenvalues = Float[Array, "*batch degree"]  # one for each entry of an orthant and each SOC
 
 ORTHANT = "orthant"
 SECOND_ORDER = "second_order"
@@ -110,7 +111,7 @@ class ProductCone:
         """Smallest eigenvalue of x: positive strictly inside the cone."""
         return jnp.min(self.margins(x), axis=-1)
 
-    def margins(self, x: Vector) -> Vector:
+    def margins(self, x: Vector) -> Eigenvalues:
         """The entries of each orthant, the smallest eigenvalue of each second-order cone."""
         return self._blockwise(lambda v: v, _soc_margin, x)
 
@@ -118,7 +119,7 @@ class ProductCone:
         """Largest t with x + t dx in the cone: infinite if the ray stays in it, NaN if dx is."""
         return jnp.min(self.step_lengths(x, dx), axis=-1)
 
-    def step_lengths(self, x: Vector, dx: Vector) -> Vector:
+    def step_lengths(self, x: Vector, dx: Vector) -> Eigenvalues:
         """`step_length` of each entry of an orthant and of each second-order cone."""
         return self._blockwise(_orthant_steps, _soc_step, x, dx)
 
@@ -236,7 +237,7 @@ def _soc_product(x: Vector, y: Vector) -> Vector:
     return jnp.concatenate([head, x[..., :1] * y[..., 1:] + y[..., :1] * x[..., 1:]], axis=-1)
 
 
-def _soc_products(x: Matrix, y: Matrix) -> Matrix:
+def _soc_products(x: Float[Array, "*batch dim 1"], y: Matrix) -> Matrix:
     head = dot(x, y, axis=-2)[..., None, :]
     tail = x[..., :1, :] * y[..., 1:, :] + y[..., :1, :] * x[..., 1:, :]
     return jnp.concatenate([head, tail], axis=-2)
@@ -279,7 +280,9 @@ def _soc_step(x: Vector, dx: Vector) -> Float[Array, "*batch 1"]:
     return jnp.where(stays, jnp.inf, above / jnp.where(stays, 1, below))[..., None]
 
 
-def _orthant_pair(difference: Vector, product: Vector) -> tuple[Vector, Vector]:
+def _orthant_pair(
+    difference: Vector, product: Float[Array, "*batch #dim"]
+) -> tuple[Vector, Vector]:
     root = jnp.sqrt(difference**2 + 4 * product)
     larger = (jnp.abs(difference) + root) / 2
     smaller = product / larger  # its difference to `larger` would cancel
@@ -294,7 +297,7 @@ def _soc_pair(difference: Vector, product: Vector) -> tuple[Vector, Vector]:
     pairs = _orthant_pair(jnp.concatenate([head + size, head - size], axis=-1), product[..., :1])
     direction = tail / jnp.where(size > 0, size, 1)
 
-    def point(eigenvalues: Vector) -> Vector:
+    def point(eigenvalues: Float[Array, "*batch 2"]) -> Vector:
         high, low = eigenvalues[..., :1], eigenvalues[..., 1:]
         return jnp.concatenate([(high + low) / 2, (high - low) / 2 * direction], axis=-1)
 

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.custom_batching import custom_vmap
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Shaped
 
 from silico_py.solver.fusion import (
     abreast,
@@ -40,7 +40,7 @@ FEW_COLUMNS = 2  # of a product that is taken column by column
 NARROW = 4  # terms or columns of a product that costs less than a call to a library
 
 
-def matmul(a: Float[Array, "*batch m k"], b: Float[Array, "*batch k n"]) -> Array:
+def matmul(a: Float[Array, "... m k"], b: Float[Array, "... k n"] | Float[Array, " k"]) -> Array:
     """`a @ b`; a one-dimensional `b` is a vector."""
     if b.ndim == 1:
         return dot(a, b) if a.size <= MATERIALIZED else matmul(a, b[:, None])[..., 0]
@@ -303,7 +303,7 @@ def _terms_by_target(
     return members, [table[rows, : counts[rows].max(initial=1)] for rows in members]
 
 
-def taken(v: Float[Array, "size *shape"], rows: Int[np.ndarray | Array, "*rows"]) -> Array:
+def taken(v: Shaped[Array, "size *shape"], rows: Int[np.ndarray | Array, "*rows"]) -> Array:
     """`v[rows]`; rows known in advance that are neighbours, or all the same, need no gather."""
     if not isinstance(rows, np.ndarray) or not rows.size:
         return v[rows]

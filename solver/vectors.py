@@ -144,22 +144,22 @@ class Conditions(_Vector):
         return Conditions(jnp.concatenate(materialized(parts)), self.layout)
 
     @property
-    def rows(self) -> Float[Array, " rows"]:
+    def rows(self) -> Float[Array, "rows *columns"]:
         """All conditions but the products."""
         return self.flat[: self.layout.rows]
 
     @property
-    def nodes(self) -> Float[Array, "nodes ny"]:
+    def nodes(self) -> Float[Array, "nodes ny *columns"]:
         """Rows of the nodes."""
         return self._parts([self.layout.nodes])[0]
 
     @property
-    def own(self) -> Float[Array, " own"]:
+    def own(self) -> Float[Array, "own *columns"]:
         """Rows of all cells."""
         return self.flat[prod(self.layout.nodes) : self.layout.rows]
 
     @property
-    def products(self) -> Float[Array, " products"]:
+    def products(self) -> Float[Array, "products *columns"]:
         """Products of all cells."""
         return self.flat[self.layout.rows :]
 
