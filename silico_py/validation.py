@@ -14,8 +14,8 @@ from jaxtyping import Array
 from silico_py.primitives._checks import concrete, float_dtype, parameter, unit
 
 
-def vector(name: str, value: Any, *shape: int, positive: bool = False) -> Array:
-    """A finite float array of the given shape, in the precision of what was given."""
+def vector(name: str, value: Any, *shape: int | None, positive: bool = False) -> Array:
+    """A finite float array of the given shape (None is any length), in the precision of `value`."""
     return parameter(name, value, shape, float_dtype(value), positive)
 
 

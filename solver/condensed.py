@@ -67,8 +67,8 @@ def factorize(
         pairs.append(_pairs(touched, n))
         cells.append(cell)
     joint = accumulate(jnp.concatenate(blocks), _places(pairs, known, n), len(known))
-    matrix = _by_level(joint, known, rows_by_level(links, n, ny), n)
-    return Factor(tuple(cells), levels.factorize(matrix))
+    nodes = _by_level(joint, known, rows_by_level(links, n, ny), n)
+    return Factor(tuple(cells), levels.factorize(nodes))
 
 
 def _known(links: Sequence[Links], n: int) -> Int[np.ndarray, " pairs"]:

@@ -56,8 +56,8 @@ def _traced_once(
 ) -> Callable:
     """A `jax.jit` for each way of tracing: `for_kernel`, as `one` kernel of its own, for `many`
     rows."""
-    mapped = partial(function, *static)
-    mapped = mapped if axes is None else each(mapped, axes)
+    bound = partial(function, *static)
+    mapped: Callable = bound if axes is None else each(bound, axes)
 
     def inner(*args: Any) -> Any:
         with set_xla_metadata(inlineable=None):

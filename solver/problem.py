@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, wraps
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -43,7 +43,9 @@ from silico_py.solver.vectors import CellConditions, CellVariables, Conditions, 
 MANY_NODES = 3  # from so many on some cone shortens nearly every step
 CROWD = 6  # from so many on most nodes stay as they are where some are disturbed
 
-Function = TypeVar("Function", bound=Callable)
+P = ParamSpec("P")
+R = TypeVar("R")
+Tree = TypeVar("Tree")
 
 
 class CellResidual(NamedTuple):
@@ -323,14 +325,14 @@ class Problem:
         )
 
 
-def in_one(function: Function) -> Function:
+def in_one(function: Callable[Concatenate[Problem, P], R]) -> Callable[Concatenate[Problem, P], R]:
     """`function` of a problem and more, `compact` if the problem is fusible and has no memos."""
     part = compact(function)
 
     @wraps(function)
-    def call(problem: Problem, *args: Any) -> Any:
+    def call(problem: Problem, *args: P.args, **named: P.kwargs) -> R:
         fits = problem.fusible and not problem.has_memos
-        return (part if fits else function)(problem, *args)
+        return (part if fits else function)(problem, *args, **named)
 
     return call
 
@@ -348,7 +350,7 @@ def conditions(problem: Problem, w: Variables) -> Conditions:
     return Conditions.of(nodes, cells)
 
 
-def choose(condition: Bool[Array, ""], first: tuple, second: tuple) -> tuple:
+def choose(condition: Bool[Array, ""], first: Tree, second: Tree) -> Tree:
     """`first` where the condition holds, otherwise `second`, leaf by leaf."""
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), first, second)
 
