@@ -64,6 +64,21 @@ class Actuation(NamedTuple):
     directions: tuple[int, ...]
 
 
+class Problem(NamedTuple):
+    """What `push_to` is asked, checked."""
+
+    scene: Scene
+    state: State
+    goal: Goal
+    actuation: Actuation
+    limit: float
+    tolerance: float
+
+    def end(self, plan: np.ndarray, relaxation: float) -> End:
+        """Where a plan leads."""
+        return _end(self.scene, self.state, plan, self.goal, relaxation, self.actuation)
+
+
 class End(NamedTuple):
     """End of a plan: what separates the target from its goal [m], and its Jacobian by the plan."""
 
@@ -119,11 +134,12 @@ def push_to(
     count("steps", steps)
     relaxations = check_relaxations("relaxations", relaxations, state.position.dtype)
     told = listener("on_trial", on_trial)
+    problem = Problem(scene, state, goal, actuation, limit, tolerance)
     plan, evaluations = np.zeros((steps, len(directions))), 0
     for rho in relaxations:
-        plan, more = _improved(scene, state, goal, plan, rho, actuation, limit, tolerance, told)
+        plan, more = _improved(problem, plan, rho, told)
         evaluations += more
-    end = _end(scene, state, plan, goal, relaxations[-1], actuation)
+    end = problem.end(plan, relaxations[-1])
     controls, trajectory = jax.tree.map(np.asarray, (end.controls, end.trajectory))
     distance = float(np.linalg.norm(end.miss))
     reached = distance <= tolerance and bool(trajectory.info.converged.all())
@@ -143,22 +159,15 @@ def _actuation(scene: Scene, target: str, pusher: str, directions: tuple[int, ..
 
 
 def _improved(
-    scene: Scene,
-    state: State,
-    goal: Goal,
-    plan: np.ndarray,
-    relaxation: float,
-    actuation: Actuation,
-    limit: float,
-    tolerance: float,
-    on_trial: Callable[[float, float], None],
+    problem: Problem, plan: np.ndarray, relaxation: float, on_trial: Callable[[float, float], None]
 ) -> tuple[np.ndarray, int]:
     """The plan improved at one relaxation, and the number of roll-outs."""
+    limit, tolerance = problem.limit, problem.tolerance
 
     @lru_cache(maxsize=1)  # the Jacobian is asked for where the miss has just been
     def at(flat: bytes) -> tuple[np.ndarray, np.ndarray]:
         trial = np.frombuffer(flat).reshape(plan.shape)
-        end = _end(scene, state, trial, goal, relaxation, actuation)
+        end = problem.end(trial, relaxation)
         on_trial(float(relaxation), float(np.linalg.norm(end.miss)))
         return np.asarray(end.miss) / tolerance, np.asarray(end.slopes).reshape(6, -1) / tolerance
 
