@@ -19,12 +19,12 @@ LIMIT_FLOOR = 1e-2
 LEAST_SQUARE = 1e-12
 
 # Coefficient above which a contact carries so much sideways that the start allows for it.
-LARGE = 5.0
+LARGE_FRICTION = 5.0
 
 
 def start(friction: Float[Array, ""]) -> tuple[Float[Array, "4"], Float[Array, "4"]]:
     """Slack e / load and dual load e of the start: large friction lets a larger load pass."""
-    identity, load = CONE.identity(friction.dtype), jnp.maximum(1, friction / LARGE)
+    identity, load = CONE.identity(friction.dtype), jnp.maximum(1, friction / LARGE_FRICTION)
     return identity / load, load * identity
 
 

@@ -55,7 +55,7 @@ FLOOR = 0.2  # least centring target at full easing, in residuals
 BEHIND, LONG_STEP = 0.1, 0.9
 CURVED = 0.5  # share of products kept where paths curve, in what is off after the affine step
 LARGEST_SHARE = 0.03  # of those kept for that reason
-NEGLIGIBLE = 1e-2  # curvature, in mean products, that a step need not be corrected for
+LEAST_CURVATURE = 1e-2  # in mean products, below which a step is not corrected for it
 
 
 class Step(NamedTuple):
@@ -135,7 +135,7 @@ def _planned(
     share = _share(problem, it, affine, curvature, rho)
     step = moved(affine, centring, share)
     longest = boundary_step(problem, w, step)
-    wanted = (BOUNDARY * longest < 1) | (curvature > NEGLIGIBLE)
+    wanted = (BOUNDARY * longest < 1) | (curvature > LEAST_CURVATURE)
     wanted &= is_central(it) | _counts_products(problem) | _counts_rows(problem)
     return _Plan(step, longest, rho + share * jnp.maximum(mean - rho, 0), wanted)
 
