@@ -73,7 +73,7 @@ class Attempt(NamedTuple):
 def begin(
     problem: Problem, w: Variables, iterations: Array, how: Attempt, options: Options
 ) -> Iterate:
-    """An attempt before its first step."""
+    """The iterate of an attempt before its first step."""
     easing, zero = how.easing.astype(w.y.dtype), jnp.zeros((), int)
     measures = measure(problem, w, easing, options)
     return Iterate(
@@ -204,7 +204,7 @@ def _advance(problem: Problem, it: Iterate, options: Options) -> Iterate:
 
 
 def _next_way(problem: Problem, way: Array, easing: Array) -> Array:
-    """A node alone is eased in both ways in turn, the first one is 1."""
+    """Sign of the easing after this one: of a problem with one node it alternates, from 1 on."""
     return jnp.where(easing != 0, -jnp.sign(easing), way) if problem.is_single else way
 
 

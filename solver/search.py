@@ -134,6 +134,7 @@ def _looked_at(problem: Problem, start: Variables, options: Options, guess: Gues
 
 @in_one
 def _best(problem: Problem, guess: Guess, options: Options) -> Base:
+    """The first exact point of a guess, or the one with the smallest residual."""
     points, usable, _ = guess
     # Pairs s, z that moved on alone contradict each other in a crowd: there they are centred first,
     # but for those of the last point, which have not moved at rest.
@@ -190,6 +191,7 @@ def fused_if_small(
 def _search(
     problem: Problem, start: Variables, options: Options, guess: Base | None = None
 ) -> Solution:
+    """Attempts one after another; a single one where the problem is monotone."""
     if problem.monotone:
         how = _attempt(problem, jnp.asarray(COLD))
         it = begin(problem, start, jnp.zeros((), int), how, options)
@@ -247,7 +249,7 @@ def _other(guess: Base | None) -> Guess | None:
 
 
 def _first(problem: Problem, start: Variables, options: Options, guess: Base | None) -> _Search:
-    """Before all attempts; none is needed where the guess is as good as exact."""
+    """The search before all attempts; none is needed where the guess is as good as exact."""
     no, far = jnp.zeros((), bool), jnp.asarray(jnp.inf, start.y.dtype)
     guess = _nowhere(start) if guess is None else guess
     all_leads = leads(problem, guess)

@@ -86,7 +86,7 @@ class Lead(NamedTuple):
 
 
 def leads(problem: Problem, guess: Base) -> tuple[Lead, ...]:
-    """Before all attempts, the present one first."""
+    """The leads of all families before any attempt, the present one first."""
     cold, part = _without_guess(problem)
     far = FAR_IN_CROWD if problem.is_crowded else FAR_GUESS
     stage = jnp.where(guess.usable & (guess.residual < far), GUESSED, cold)
