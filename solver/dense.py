@@ -33,9 +33,8 @@ ONE_LOOP = 1000  # the same inside a kernel, where adding a few terms at a time 
 UNROLLED = 4  # terms of a sum that is written term by term
 MISSING = 4  # entries of a table of terms, over the terms, from which on it is cut
 SCATTERED = 2000  # entries of a sum by target from which on a scatter takes less time
-WRITTEN_OUT = (
-    12  # rows of a matrix whose elimination is unrolled where batches are evaluated at once
-)
+# Rows of a matrix whose elimination is unrolled where members of a batch are evaluated at once.
+WRITTEN_OUT = 12
 FEW_COLUMNS = 2  # of a product that is taken column by column
 NARROW = 4  # terms or columns of a product that costs less than a call to a library
 
