@@ -179,6 +179,10 @@ def test_keyframes():
     np.testing.assert_allclose(away.position[1], [5.0, 0.0, 1.0])
     with pytest.raises(ValueError, match=r"keyframe: .*'home'.*not 'nowhere'"):
         sp.load_model(path, keyframe="nowhere")
+    body = '<body pos="0 0 1"><freejoint/><geom size="1"/></body>'
+    other = '<keyframe><key name="away" qpos="0 0 9 1 0 0 0"/></keyframe>'
+    _, state = sp.load_model(f"<mujoco><worldbody>{body}</worldbody>{other}</mujoco>")
+    np.testing.assert_array_equal(state.position, [[0, 0, 1]])  # no home: the reference pose
 
 
 def test_urdf_with_a_floating_root():
@@ -209,6 +213,27 @@ def test_meshes_of_one_name_in_two_folders_are_told_apart(tmp_path):
     scene, _ = sp.load_model(tmp_path / "two.urdf")
     volumes = [float(shape.mass_properties().volume) for shape, _, _ in scene.bodies[0].pieces]
     np.testing.assert_allclose(sorted(volumes), [1.0, 2.0], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("place", "address", "compiler"),
+    [
+        ("pkg", "package://pkg/part.stl", ""),
+        ("robot/assets", "part.stl", '<mujoco><compiler meshdir="assets"/></mujoco>'),
+        ("robot", "part.stl", '<mujoco><compiler discardvisual="false"/></mujoco>'),
+    ],
+    ids=["a package beside the folder", "meshdir", "pictures that are not there"],
+)
+def test_where_meshes_of_a_urdf_are(place, address, compiler, tmp_path):
+    for folder in ("robot", place):
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+    trimesh.creation.box((1.0, 2.0, 3.0)).export(tmp_path / place / "part.stl")
+    picture = '<visual><geometry><mesh filename="none.dae"/></geometry></visual>'
+    mesh = f'<collision><geometry><mesh filename="{address}"/></geometry></collision>'
+    text = f'<robot name="r">{compiler}<link name="b">{picture}{mesh}</link></robot>'
+    (tmp_path / "robot" / "r.urdf").write_text(text)
+    scene, _ = sp.load_model(tmp_path / "robot" / "r.urdf")
+    np.testing.assert_allclose(scene.bodies[0].shapes.mass_properties().volume, 6.0, rtol=1e-6)
 
 
 def test_a_file_of_another_name_finds_its_meshes(tmp_path):
@@ -458,6 +483,35 @@ def test_each_kind_is_refused_and_can_be_ignored(kind):
     assert [body.name for body in scene.bodies] == ["body"]
 
 
+FREE = '<joint type="free" {}="1"/><geom size="1"/>'
+GRID = '<flexcomp name="f" type="grid" count="2 2 2" spacing="1 1 1" dim="3" mass="1"/>'
+TETRAHEDRON = '<asset><mesh name="m" vertex="0 0 0 1 0 0 0 1 0 0 0 1"/></asset>'
+SIMILAR = {  # to those above, by the word in the message
+    "frictionloss": ("damping", FREE.format("frictionloss"), ""),
+    "armature": ("damping", FREE.format("armature"), ""),
+    "stiffness": ("damping", FREE.format("stiffness"), ""),
+    "viscosity": ("option", None, '<option viscosity="1"/>'),
+    "constraint": ("flag", None, '<option><flag constraint="disable"/></option>'),
+    "override": ("flag", None, '<option><flag override="enable"/></option>'),
+    "adhesion": ("adhesion", '<freejoint/><geom size="1" adhesion="1"/>', ""),
+    "surfacevel": ("surfacevel", '<freejoint/><geom size="1" surfacevel="1 0 0"/>', ""),
+    "flex": ("flex", None, f"<worldbody>{GRID}</worldbody>"),
+    "sdf": ("sdf", '<freejoint/><geom size="1"/><geom type="sdf" mesh="m"/>', TETRAHEDRON),
+}
+
+
+@pytest.mark.filterwarnings("ignore:flex")
+@pytest.mark.parametrize("word", SIMILAR)
+def test_all_that_a_kind_stands_for_is_refused(word):
+    kind, inside, around = SIMILAR[word]
+    if word in ("adhesion", "surfacevel") and not hasattr(mujoco.MjModel, f"geom_{word}"):
+        pytest.skip("younger than this MuJoCo")
+    text = one_body(inside, around) if inside else one_body(around=around)
+    with pytest.raises(sp.UnsupportedModelError, match=word) as refused:
+        sp.load_model(text)
+    assert kind in refused.value.ignore  # its points have joints of their own, if it is a flex
+
+
 @pytest.mark.parametrize(("version", "counts"), [("3.3.4", True), ("3.10.0", False)])
 def test_a_gap_is_refused_where_it_moves_contacts(version, counts, monkeypatch):
     monkeypatch.setattr(mujoco, "__version__", version)
@@ -481,15 +535,30 @@ def test_a_body_that_hangs_asleep_in_the_air_is_refused():
 
 
 def test_a_body_of_pictures_falls_through_the_floor_as_in_mujoco():
-    scene, _ = sp.load_model(one_body('<freejoint/><geom size="1" contype="0" conaffinity="0"/>'))
+    ball = '<geom size="1" contype="0" conaffinity="0" friction="{}"/>'
+    inside = f"<freejoint/>{ball.format(0.7)}{ball.format(0.2)}"
+    scene, _ = sp.load_model("\ufeff" + one_body(inside))  # with a byte order mark
     assert not scene.environment and not scene.pairs
-    np.testing.assert_allclose(scene.bodies[0].mass, 1000 * 4 / 3 * np.pi)
+    np.testing.assert_allclose(scene.bodies[0].mass, 2 * 1000 * 4 / 3 * np.pi)
+    np.testing.assert_allclose(scene.friction, 0.7)  # the largest, for whatever is put beside it
 
 
-def test_solver_softness_is_warned_of():
-    text = one_body('<freejoint/><geom name="ball" size="1" solref="0.1 1"/>')
+@pytest.mark.parametrize("softness", ['solref="0.1 1"', 'solimp="0.8 0.9 0.001"'])
+def test_solver_softness_is_warned_of(softness):
+    text = one_body(f'<freejoint/><geom name="ball" size="1" {softness}/>')
     with pytest.warns(sp.ModelWarning, match="'ball' .*solref"):
         sp.load_model(text)
+
+
+def test_files_that_are_no_models_and_no_meshes_are_named(tmp_path):
+    for name, load, message in (
+        ("robot.xacro", sp.load_model, "expand it to URDF"),
+        ("part.teapot", lambda path: sp.load_mesh(path, 1.0), "trimesh cannot read it"),
+        ("none.obj", lambda path: sp.load_mesh(path, 1.0), "no triangles"),
+    ):
+        (tmp_path / name).write_text("# nothing")
+        with pytest.raises(ValueError, match=rf"{name}: .*{message}"):
+            load(tmp_path / name)
 
 
 def named(*names):
@@ -745,6 +814,8 @@ def test_what_a_body_loses_is_named(tmp_path):
     [
         ("body 'grain': MuJoCo refuses", {}),
         ("XML cannot hold the name 'a.x00'", {"name": "a\0", "mass": 1.0, "inertia": np.eye(3)}),
+        ("MuJoCo has no name ''", {"name": "", "mass": 1.0, "inertia": np.eye(3)}),
+        ("masses below 1e-15 kg .* got 1e-16", {"mass": 1e-16, "inertia": np.eye(3)}),
     ],
 )
 def test_what_mujoco_cannot_read_is_not_saved(message, change, tmp_path):
@@ -769,9 +840,10 @@ def test_a_state_that_is_none_is_not_saved(tmp_path):
             sp.save_model(scene, changed, tmp_path / "none.xml")
 
 
-def test_impossible_inertia_is_not_saved(tmp_path):
+@pytest.mark.parametrize("largest", [3.0, 2.00001])
+def test_impossible_inertia_is_not_saved(largest, tmp_path):
     flat = sp.Body("odd", sp.Sphere(radius=0.1), 1.0, np.diag([1.0, 1.0, 2.0]), np.zeros(3))
-    odd = np.diag([1.0, 1.0, 3.0])  # changed where nothing is checked
+    odd = np.diag([1.0, 1.0, largest])  # changed where nothing is checked
     body = jax.tree.map(lambda v: odd if np.shape(v) == (3, 3) else v, flat)
     scene = sp.Scene([body])
     with pytest.raises(ValueError, match="body 'odd': principal moments"):
@@ -789,6 +861,9 @@ def test_load_mesh_has_the_inertia_of_the_solid():
     np.testing.assert_allclose(body.inertia[1, 1], 3 * 4 * (1 / 18 + 1 / 18), rtol=1e-6)
     np.testing.assert_allclose(body.inertia[0, 0], 3 * 4 * (1 / 18 + 1 / 12), rtol=1e-6)
     np.testing.assert_allclose(body.inertia[0, 2], 3 * 4 / 36, rtol=1e-6)
+    assert (
+        sp.load_mesh(HERE / "meshes" / "wedge.obj", mass=3.0, name="door stop").name == "door stop"
+    )
 
 
 def prism(change):
@@ -820,9 +895,14 @@ def test_a_closed_mesh_has_the_inertia_of_its_solid_however_it_is_written(corner
     [(lambda f: f[1:], "holes"), (lambda f: np.vstack([f[:1, ::-1], f[1:]]), "wind both ways")],
 )
 def test_a_mesh_that_encloses_no_solid_is_named(change, why, tmp_path):
-    trimesh.Trimesh(*prism(change), process=False).export(tmp_path / "odd.obj")
+    mesh = trimesh.Trimesh(*prism(change), process=False)
+    mesh.export(tmp_path / "odd.obj")
     with pytest.warns(sp.ModelWarning, match=f"<mesh> odd .*{why}"):
-        sp.load_mesh(tmp_path / "odd.obj", mass=1.0)
+        body = sp.load_mesh(tmp_path / "odd.obj", mass=2.0)
+    hull = mesh.convex_hull  # whose mass properties it has then
+    np.testing.assert_allclose(body.mass, 2.0)
+    np.testing.assert_allclose(body.center_of_mass, hull.center_mass, atol=1e-6)
+    np.testing.assert_allclose(body.inertia, 2.0 * hull.moment_inertia / hull.volume, atol=1e-6)
 
 
 def test_a_vertex_that_is_none_is_refused(tmp_path):
