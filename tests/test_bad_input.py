@@ -45,6 +45,14 @@ CASES = {
         "radius: 1e\\+39 is too large for float32",
         lambda: vector_of_32("radius", 1e39),
     ),
+    "too small for the precision": (
+        "radius: must be positive",
+        lambda: parameter("radius", 1e-60, (), np.dtype(np.float32), positive=True),
+    ),
+    "inertia of a body hardly": ("inertia", lambda: body(inertia=np.diag([1.0, 1.0, 2.01]))),
+    "a truth for a polish": ("polish", lambda: sp.SolverOptions(polish=True)),
+    "a truth for a relaxation": ("relaxation", lambda: sp.SolverOptions(relaxation=True)),
+    "a little too tight": ("relaxation", lambda: step(options=sp.SolverOptions(relaxation=9e-13))),
     "topology": ("topology", lambda: sp.Polytope(np.eye(3), np.ones(3), topology="all")),
     "change of one body for two": (
         "change",

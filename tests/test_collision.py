@@ -117,11 +117,16 @@ def test_far_from_the_origin(pair, distance):
 
 FLAT, ON_A_VERTEX = (1.0, 0.0, 0.0, 0.0), (0.8804762392, 0.2798481423, 0.3647051996, 0.1159168956)
 FLOOR = sp.HalfSpace((0, 0, 1), 0.0)
+CUBE = sp.Polytope(np.concatenate([np.eye(3), -np.eye(3)]), np.full(6, 0.2))
+ROUNDED = sp.PaddedPolytope(core=CUBE, radius=0.1)
+SUM = sp.MinkowskiSum(sp.Box((0.2, 0.2, 0.2)), sp.Sphere(0.1))
 EXCESS = {  # of a relaxed alpha in relaxations: 1 an active row, 1/2 an active second-order cone
     "ball on ball": (sp.Sphere(0.2), (0.1, 0.0, 0.4), FLAT, sp.Sphere(0.3), 1.0),
     "ball on floor": (sp.Sphere(0.2), (0.0, 0.0, 0.2), FLAT, FLOOR, 1.5),
     "face on floor": (sp.Box((0.2, 0.1, 0.3)), (0.0, 0.0, 0.3), FLAT, FLOOR, 2.0),
     "vertex on floor": (sp.Box((0.2, 0.2, 0.2)), (0.0, 0.0, 0.34), ON_A_VERTEX, FLOOR, 4.0),
+    "rounded face on floor": (ROUNDED, (0.0, 0.0, 0.3), FLAT, FLOOR, 2.5),
+    "face of a sum on floor": (SUM, (0.0, 0.0, 0.3), FLAT, FLOOR, 2.5),
 }
 
 
@@ -132,7 +137,9 @@ def test_excess_of_a_relaxed_alpha(name):
     turn = np.array(turn) / np.linalg.norm(turn)
     relaxed, exact = (sp.collide(a, (position, turn), b, there, r).alpha for r in (rho, 1e-11))
     assert (relaxed - exact) / rho == pytest.approx(expected, rel=1e-2)
-    assert a.usual_excess + b.usual_excess <= expected
+    sure = 2.0 if name == "vertex on floor" else expected
+    assert a.least_excess + b.least_excess == sure
+    assert a.usual_excess + b.usual_excess == sure + (a is SUM)
 
 
 def excess(collide, poses: tuple[np.ndarray, np.ndarray], rho: float = 1e-5) -> np.ndarray:
@@ -163,6 +170,12 @@ def test_concentric_balls_have_no_normal():
     found = sp.collide(sp.Sphere(0.1), pose, sp.Sphere(0.2), pose)
     assert found.converged and abs(found.alpha) < 1e-9
     np.testing.assert_array_equal(found.normal, 0)
+
+
+def test_a_program_that_may_take_too_few_steps_says_so():
+    ball, here, there = sp.Sphere(0.1), (np.zeros(3), FLAT), ((0.3, 0.0, 0.0), FLAT)
+    assert sp.collide(ball, here, ball, there).converged
+    assert not sp.collide(ball, here, ball, there, max_iterations=1).converged
 
 
 def test_faces_that_are_nearly_parallel():

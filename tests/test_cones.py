@@ -236,6 +236,16 @@ def test_central_pair_has_the_difference_and_the_product(seed, product):
     assert CONE.margin(s) > 0 and CONE.margin(z) > 0
 
 
+@pytest.mark.parametrize("head", [3.0, 0.0, -3.0])
+def test_central_pair_of_a_difference_along_the_axis(head):
+    """Which has no direction to turn to: s and z lie on the axis, s z = 1 and s - z = head."""
+    cone, difference = ProductCone.second_order(4), jnp.array([head, 0.0, 0.0, 0.0])
+    s, z = cone.central_pair(difference, cone.identity(float))
+    root = np.sqrt(head**2 + 4)
+    np.testing.assert_allclose(s, [(root + head) / 2, 0, 0, 0], rtol=1e-14)
+    np.testing.assert_allclose(z, [(root - head) / 2, 0, 0, 0], rtol=1e-14)
+
+
 @pytest.mark.parametrize("row", [0, 1, 2, 5, 6])
 def test_a_scaling_in_two_parts_is_the_whole(row):
     cone = ProductCone.orthant(2) + ProductCone.second_order(3) + ProductCone.orthant(1)

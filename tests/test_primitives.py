@@ -297,15 +297,34 @@ def test_mesh_is_closed_and_faces_outward(name):
         np.testing.assert_allclose(gauge_of(name, vertices[:200]), 1, atol=1e-6)
 
 
-def test_half_space_patch():
-    vertices, faces = SHAPES["half_space"].surface_mesh(extent=2.0)
+@pytest.mark.parametrize("resolution", [1, 3])
+def test_half_space_patch(resolution):
+    vertices, faces = SHAPES["half_space"].surface_mesh(resolution, extent=2.0)
     np.testing.assert_allclose(vertices @ np.array([0, 0.6, 0.8]), 0.3, atol=1e-12)
     a, b, c = (vertices[faces[:, k]] for k in range(3))
-    assert np.all(np.cross(b - a, c - a) @ np.array([0, 0.6, 0.8]) > 0)
+    areas = np.cross(b - a, c - a) @ np.array([0, 0.6, 0.8]) / 2
+    np.testing.assert_allclose(areas, 16 / (2 * resolution**2))  # of a square of side 4
     with pytest.raises(ValueError, match="infinite volume"):
         SHAPES["half_space"].mass_properties()
     with pytest.raises(ValueError, match="unbounded"):
         SHAPES["half_space"].support(jnp.ones(3))
+
+
+def test_surfaces_belong_to_their_shapes():
+    ground, box = SHAPES["half_space"], SHAPES["box"]
+    on_ground = 0.25 * np.array([0.0, 0.6, 0.8])
+    ground = HalfSpace(ground.normal, 0.25)
+    assert ground.gauge(on_ground) == 0 and np.isinf(ground.gauge(1.01 * on_ground))
+    assert ground.contains(on_ground) and not ground.contains(1.01 * on_ground)
+    assert np.isinf(ground.interior(on_ground)[0])  # nothing strictly inside holds it
+    corner = np.asarray(box.half_extents)
+    assert box.contains(corner) and not box.contains(corner * [1, 1, 1.01])
+    # And that furthest across a face is a corner, or an end: never the middle between them.
+    for axis in np.eye(3):
+        np.testing.assert_array_equal(np.abs(box.support(axis)), corner)
+    for shape in (Capsule(0.1, 0.5), Cylinder(0.1, 0.5)):
+        ends = np.abs(shape.support(np.array([1.0, 0.0, 0.0])))
+        np.testing.assert_allclose(ends, [0.1, 0.0, 0.25])
 
 
 @pytest.mark.parametrize("name", BOUNDED)
@@ -494,6 +513,9 @@ def test_polytope_structure_is_kept_by_replace_inside_jit():
         jax.jit(lambda b: Polytope(OBLIQUE_A, b).mass_properties().volume)(shape.b)
     with pytest.raises(ValueError, match="concrete"):
         jax.jit(lambda v: Polytope.from_vertices(v).b)(jnp.asarray(TETRAHEDRON))
+    middle = jnp.array([0.05, 0.02, -0.01])
+    kept = jax.jit(lambda b: Polytope(OBLIQUE_A, b, reference=middle).reference)(shape.b)
+    np.testing.assert_array_equal(kept, middle)
 
 
 CUBE = np.stack(np.meshgrid(*3 * [[-0.5, 0.5]]), axis=-1).reshape(-1, 3)
@@ -858,6 +880,28 @@ BAD = {
     "padding below zero": (lambda: PaddedPolytope(CUBE_A, np.ones(6), -0.1), "radius"),
     "padding missing": (lambda: PaddedPolytope(CUBE_A, np.ones(6)), "radius: missing"),
     "padding without core": (lambda: PaddedPolytope(radius=0.1), "A, b: give both"),
+    "two cores": (
+        lambda: PaddedPolytope(CUBE_A, np.ones(6), 0.1, core=SHAPES["polytope_oblique"]),
+        "core: give either",
+    ),
+    "reference on a face": (
+        lambda: Polytope(CUBE_A, np.ones(6), reference=(1.0, 0, 0)),
+        "reference: must lie strictly inside",
+    ),
+    "topology of more faces": (
+        lambda: jax.jit(lambda b: Polytope(CUBE_A, b, topology=CROWDED["octahedron"].topology).b)(
+            np.ones(6)
+        ),
+        "topology: has more faces",
+    ),
+    "pieces of two precisions": (
+        lambda: Bundle([(Sphere(r), (0, 0, 0), IDENTITY) for r in (0.1, np.float32(0.1))]),
+        r"pieces\[1\]: has dtype float32",
+    ),
+    "sum of two precisions": (
+        lambda: MinkowskiSum(Sphere(0.1), Sphere(np.float32(0.1))),
+        "second: has dtype float32",
+    ),
     "padded box": (lambda: PaddedPolytope(core=Box((1, 1, 1)), radius=0.1), "core: expected"),
     "sum with ground": (
         lambda: MinkowskiSum(Sphere(1.0), HalfSpace((0, 0, 1.0), 0.0)),
