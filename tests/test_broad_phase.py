@@ -13,7 +13,7 @@ from stepping import assembled, nothing_known
 
 import silico_py as sp
 from silico_py import broad_phase, rotation
-from silico_py.assembly import contact_batches
+from silico_py.assembly import contact_batches, kinds_of
 from silico_py.collision_program import Piece, SlackMap, pair_length
 from silico_py.one_step import motions_of
 from silico_py.solver import Variables
@@ -65,6 +65,13 @@ def test_pairs_that_act_keep_their_friction(balls):
     for chosen, friction in zip(*acting(state), strict=True):
         assert len(chosen) == FEWEST
         np.testing.assert_array_equal(friction, own[chosen])
+
+
+def test_limits_are_of_pairs_of_bodies_and_of_pairs_with_the_environment(balls):
+    scene, state = balls
+    chosen = sp.no_guess(scene, state, options((3, 1))).chosen
+    for pairs, most in zip(kinds_of(scene), chosen, strict=True):
+        assert len(most) == (1 if pairs.b.fixed else 3)
 
 
 def test_what_does_not_act_does_not_matter(balls):

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.spatial.transform import Rotation
 from stepping import stepped, stepped_each, turned
 
 import silico_py as sp
@@ -185,6 +186,25 @@ def test_a_large_torque_spins_a_body_up(torque):
     expected = speed[np.isreal(speed)].real.item()
     spin = following.angular_velocity[0]
     np.testing.assert_allclose(spin, [0, 0, expected], rtol=1e-10, atol=1e-9)
+
+
+def test_torques_and_springs_turn_about_axes_of_the_world():
+    """From rest, a body that is turned: so little that (J + h^2 K) w = h torque, in the world."""
+    h, turn = 0.01, Rotation.from_euler("xyz", [0.4, -0.7, 1.1])
+    torque, stiffness = np.array([2e-4, -1e-4, 3e-4]), np.array([0.0, 0.0, 500.0])
+    for springs in (0 * stiffness, stiffness):
+        body = sp.Body("box", sp.Box((0.1, 0.2, 0.3)), 1.0, stiffness=[0, 0, 0, *springs])
+        scene = sp.Scene([body], timestep=h, gravity=(0, 0, 0))
+        state = scene.state(orientation=[turn.as_quat(scalar_first=True)])
+        given = np.where(springs > 0, 1e-4, torque)  # a displacement where there is a spring
+        following, info = stepped(scene, state, [[0, 0, 0, *given]])
+        assert info.converged
+        axes = turn.as_matrix()
+        inertia = axes @ np.asarray(body.inertia) @ axes.T
+        pushed = h * np.where(springs > 0, springs * given, given)
+        expected = np.linalg.solve(inertia + h**2 * np.diag(springs), pushed)
+        found, size = axes @ following.angular_velocity[0], np.abs(expected).max()
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4 * size)
 
 
 @pytest.mark.parametrize("shape", [sp.Box((0.3, 0.2, 0.005)), sp.Box((0.01, 0.01, 0.01))])

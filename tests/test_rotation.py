@@ -9,7 +9,9 @@ from hypothesis.extra.numpy import arrays
 from scipy.spatial.transform import Rotation
 
 from silico_py import rotation
+from silico_py.scene import State
 from silico_py.scenes import tilt
+from silico_py.tangents import difference, perturb
 
 VECTORS = arrays(float, 3, elements=st.floats(-3, 3))
 AXES = VECTORS.filter(lambda v: np.linalg.norm(v) > 1e-3)
@@ -39,6 +41,23 @@ def test_turns_one_after_another(axis, angle, other, more):
     between = theirs(axis, angle).inv() * theirs(other, more)
     found = rotation.between(p, q)
     np.testing.assert_allclose(rotation.matrix(found), between.as_matrix(), atol=1e-14)
+
+
+def test_the_difference_of_states_leads_from_one_to_the_other():
+    """By turns of up to half a turn; its length is twice the tangent of half the angle."""
+    turns = Rotation.random(40, rng=0), Rotation.random(40, rng=1)
+    rng, states = np.random.default_rng(0), []
+    for turn in turns:
+        orientation = jnp.asarray(turn.as_quat(scalar_first=True))
+        states.append(State(rng.normal(size=(40, 3)), orientation, *rng.normal(size=(2, 40, 3))))
+    first, second = states
+    change = difference(second, first)
+    found = perturb(first, change)
+    np.testing.assert_allclose(rotation.matrix(found.orientation), turns[1].as_matrix(), atol=1e-12)
+    np.testing.assert_allclose(found.position, second.position, atol=1e-14)
+    angle = (turns[0].inv() * turns[1]).magnitude()
+    assert angle.max() > 3
+    np.testing.assert_allclose(np.linalg.norm(change[:, 3:6], axis=1), 2 * np.tan(angle / 2))
 
 
 @settings(deadline=None)

@@ -27,6 +27,23 @@ def test_drops_come_to_rest_on_the_floor(name):
     assert float(jnp.min(trajectory.info.contacts.alpha)) > 1 - 1e-9  # the relaxed alpha
 
 
+def test_ready_scenes_are_as_is_asked_for():
+    for name in sp.scenes.SCENES.keys() - {"heap"}:
+        scene, _ = sp.scenes.SCENES[name](timestep=0.03, friction=0.7)
+        assert (float(scene.timestep), float(scene.friction)) == (0.03, 0.7), name
+    scene, state = sp.scenes.planar_push(gap=0.3)
+    pieces = [(body.pieces[0][0], state.position[k, 0]) for k, body in enumerate(scene.bodies)]
+    (box, x), (ball, y) = pieces
+    np.testing.assert_allclose((x - box.half_extents[0]) - (y + ball.radius), 0.3)
+    scene, state = sp.scenes.peg_in_hole(clearance=0.02, angle=0.3)
+    peg, (left, right, *_) = scene.bodies[0].pieces[0][0], scene.environment[1:]
+    hole = (right.position[0] - right.shape.half_extents[0]) - (
+        left.position[0] + left.shape.half_extents[0]
+    )
+    np.testing.assert_allclose(hole - 2 * peg.half_extents[0], 2 * 0.02)
+    np.testing.assert_allclose(state.orientation[0], sp.rotation.about((0.0, 1.0, 0.0), 0.3))
+
+
 def test_peg_ends_in_the_hole_at_10_hz():
     trajectory = rolled(*sp.scenes.peg_in_hole(timestep=0.1), 50)
     assert abs(float(trajectory.state.position[-1, 0, 2]) - 0.5) < 1e-4
