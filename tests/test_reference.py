@@ -12,7 +12,8 @@ from stepping import stepped, thrown
 import silico_py as sp
 from silico_py import reference
 from silico_py.reference.collision import solvers
-from silico_py.reference.geometry import inner_radius
+from silico_py.reference.geometry import inner_radius, reach
+from silico_py.reference.report import Condition, worst
 from silico_py.reference.sampling import KINDS, PAIRS
 from silico_py.solver.compilation import UNOPTIMIZED
 
@@ -148,6 +149,25 @@ def test_reference_certifies_itself_on_every_pair():
         assert abs(found.gap) < 1e-8, kinds
 
 
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "half_space"])
+@pytest.mark.parametrize("sizes", [(0.4, 0.3, 0.1), (0.1, 0.2, 0.4)], ids=["flat", "long"])
+def test_a_ball_in_a_shape_reaches_no_further_than_it(kind, sizes):
+    """The largest about its centre has its least reach; of a sum there may be a larger one."""
+    shape = KINDS[kind](np.array(sizes))
+    d = np.random.default_rng(0).normal(size=(100_000, 3))
+    d = np.concatenate([d, np.eye(3), -np.eye(3)])
+    least = reach(shape, d / np.linalg.norm(d, axis=1, keepdims=True)).min()
+    assert inner_radius(shape) <= least * (1 + 1e-12)
+    assert inner_radius(shape) > (0.3 if kind == "minkowski_sum" else 0.98) * least
+
+
+def test_the_worst_condition_is_the_one_furthest_beyond_its_end():
+    fine, close, failed = (Condition(value, -1.0, 2.0) for value in (1.0, -0.9, -1.1))
+    nothing_known = Condition(np.nan, -1.0, 2.0)
+    assert worst([fine, close]) == close and worst([close, failed, fine]) == failed
+    assert worst([failed, nothing_known, fine]) is nothing_known and not nothing_known.ok
+
+
 @pytest.mark.parametrize("alpha", [0.9, 1.1])
 def test_coal_sees_overlap_where_alpha_is_below_one(alpha):
     pytest.importorskip("coal")
@@ -172,11 +192,22 @@ def standing_sum() -> tuple[sp.Scene, sp.State]:
     return scene, scene.state(position=[[0.0, 0.0, 0.15]])
 
 
+def pebble() -> tuple[sp.Scene, sp.State]:
+    """A small box over one of a hundred times its size, whose growth with alpha is a tenth."""
+    scene, _ = sp.scenes.stack(2)
+    rock, block = scene.bodies
+    half = (0.0025, 0.0025, 0.0025)
+    block = sp.Body(block.name, sp.Box(half), mass=1.0)
+    scene = replace(scene, bodies=[rock, block])
+    return scene, scene.state(position=[[0.0, 0.0, 0.25], [0.05, 0.02, 0.508]])
+
+
 SCENES = {
     "standing sum": (standing_sum, 1),
     # At 10 Hz the box lands, tips and slides within these steps.
     "drop": (lambda: sp.scenes.drop("box", timestep=0.1), 6),
     "stack": (lambda: sp.scenes.stack(2, offset=0.1), 2),
+    "pebble": (pebble, 2),
     "box and cone": (lambda: thrown(speed=5.0, seed=1), 4),
     "planar_push": (sp.scenes.planar_push, 4),
 }
@@ -319,6 +350,8 @@ def test_bad_input():
         reference.collide(ball, pose, sp.Bundle([(ball, *pose)]), pose)
     with pytest.raises(ValueError, match="half-space"):
         reference.gauge(floor, pose, np.zeros(3))
+    with pytest.raises(ValueError, match="shape: expected a convex primitive"):
+        reference.gauge(sp.Bundle([(ball, *pose)]), pose, np.zeros(3))
 
 
 def test_options_that_say_less_of_contacts_are_refused(sliding):
