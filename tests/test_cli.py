@@ -38,7 +38,8 @@ def test_scenes_lists_every_scene():
     assert listed == list(cli.SCENES) and "drop:cone" in listed
 
 
-def test_run_writes_numbers_a_picture_and_a_page_from_the_start(tmp_path):
+def test_run_writes_numbers_a_picture_and_a_page_from_the_start(tmp_path, monkeypatch):
+    monkeypatch.setattr(running, "CHUNK", 2)  # the second one would be of a step too many
     page = tmp_path / "page.html"
     result = run("run", "drop:sphere", "--steps", 3, "--out", tmp_path, "--html", page)
     assert result.exit_code == 0, result.output
@@ -74,6 +75,66 @@ def test_what_cannot_be_written_is_refused_before_the_simulation(tmp_path, monke
     for options in (["--out", tmp_path / "file"], ["--out", tmp_path, "--html", tmp_path]):
         result = run("run", "drop:sphere", *options)
         assert result.exit_code == 2, result.output
+
+
+@pytest.mark.parametrize("command", ["run", "view"])
+def test_options_reach_the_solver_and_the_window(command, tmp_path, monkeypatch):
+    given = []
+
+    def simulated(scene, ready, steps):
+        given.append((vars(ready.options), float(ready.scene.timestep), steps))
+        return finished(2), Console(file=io.StringIO())
+
+    monkeypatch.setattr(cli, "_simulate", simulated)
+    monkeypatch.setattr(cli.interruption, "leave_to_python", lambda: None)
+    monkeypatch.setattr(sp, "view", lambda *_, port, block: given.append((port, block)))
+    options = ["--method", "bilevel", "--max-contacts", "3", "--relaxation", "1e-4", "--steps", "7"]
+    options += ["--frequency", "20"]
+    options += ["--port", "8123"] if command == "view" else ["--out", tmp_path]
+    assert run(command, "drop:sphere", *options).exit_code == 0
+    wanted = sp.SolverOptions(relaxation=1e-4, method="bilevel", max_contacts=3)
+    assert given == [(vars(wanted), 0.05, 7), *[(8123, True)] * (command == "view")]
+
+
+def finished(steps, failed=()):
+    """A run of two bodies with made-up numbers, some steps of which failed."""
+    bodies = [sp.Body(name, sp.Sphere(0.1), mass=mass) for name, mass in (("a", 2.0), ("b", 3.0))]
+    scene, rng = sp.Scene(bodies), np.random.default_rng(0)
+    position, velocity, spin = rng.normal(size=(3, steps, 2, 3))
+    state = sp.State(position, np.tile([1.0, 0, 0, 0], (steps, 2, 1)), velocity, spin)
+    alpha = 1 + rng.normal(size=(steps, 1))
+    contacts = sp.ContactInfo(alpha, *rng.normal(size=(3, steps, 1, 3)))
+    converged = ~np.isin(np.arange(steps), failed)
+    iterations, sizes = rng.integers(1, 9, steps), rng.uniform(size=(2, steps))
+    info = sp.Info(converged, 1 * ~converged, iterations, *sizes, contacts, None)
+    return running.Run(scene, scene.state(), sp.Trajectory(state, info), 3.0, 0.5)
+
+
+def test_a_row_of_the_table_says_what_a_run_was():
+    done = finished(20, failed=[4, 7])
+    info, (last, before) = done.trajectory.info, done.trajectory.state.velocity[[19, 18]]
+    norms = np.linalg.norm([last, before], axis=-1)  # of the last tenth
+    assert running.row("two", done) == [
+        *("two", "20", "[bold red]2[/bold red]"),
+        f"{info.iterations.mean():.1f} / {info.iterations.max()}",
+        f"{1 - info.contacts.alpha.min():.1e}",
+        f"{(2 * norms[:, 0] + 3 * norms[:, 1]).mean() / 2:.1e}",
+        *("25000", "3"),
+    ]
+
+
+def test_the_demo_runs_three_scenes_and_ends_with_the_failures_of_all(tmp_path, monkeypatch):
+    asked = []
+
+    def run_scene(scene, state, steps, progress, name):
+        asked.append((name, float(scene.timestep), steps))
+        return finished(5, failed=[1, 2] if name == "peg_in_hole" else [])
+
+    monkeypatch.setattr(running, "run", run_scene)
+    monkeypatch.setattr(running, "draw", lambda name, done, folder: folder / name)
+    result = run("demo", "--frequency", 50, "--out", tmp_path)
+    assert result.exit_code == 1 and "2 steps did not converge" in result.output
+    assert asked == [("peg_in_hole", 0.02, 250), ("stack", 0.02, 50), ("bundle_drop", 0.02, 75)]
 
 
 def test_run_with_fewer_contacts_than_act_says_so(tmp_path):
@@ -180,6 +241,18 @@ def test_the_bar_of_a_plan_ends_at_its_goal(rounds, tmp_path, monkeypatch):
     assert planning_command.plan_ready_scene(tmp_path, console=console)
     bar = console.file.getvalue().splitlines()[0]
     assert "searched: 9 nodes" in bar and "100%" in bar
+
+
+def test_a_plan_that_misses_its_goal_says_so(tmp_path, monkeypatch):
+    def missed(problem, on_round):
+        np.testing.assert_array_equal(problem.task.goal, [0.1, -0.2, 0.3])
+        assert problem.seed == 5
+        states = jax.tree.map(lambda v: np.asarray(v)[None], problem.state)
+        return planning.Plan(np.zeros((0, 3, 6)), states, 9, 0.1, False, 0.2)
+
+    monkeypatch.setattr(planning_command, "solve", missed)
+    result = run("plan", "--goal", 0.1, -0.2, 0.3, "--seed", 5, "--out", tmp_path)
+    assert result.exit_code == 1 and "the goal was not reached" in result.output, result.output
 
 
 @pytest.fixture

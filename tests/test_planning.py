@@ -99,6 +99,15 @@ def test_placements_are_beside_the_object(grasp):
     assert gap.max() < regrasp.GAP[1] + 2e-4
 
 
+def test_turns_of_an_object_count_at_its_radius_of_gyration(grasp):
+    scene, state = grasp
+    tee, *fingers = scene.bodies
+    tee = dataclasses.replace(tee, mass=4.0, inertia=4.0 * np.diag([0.01, 0.02, 0.0225]))
+    task = Task.of(dataclasses.replace(scene, bodies=[tee, *fingers]), state, GOAL)
+    turned = np.array([GOAL[0], GOAL[1], GOAL[2] + 0.1])
+    np.testing.assert_allclose(task.distance(turned, task.goal), 0.1 * 0.15)
+
+
 def test_the_metric_prefers_what_the_fingers_can_push():
     push_x = np.array([[0.5, 0.0], [0.0, 0.0], [0.0, 0.0]])
     along, across = (reach.mahalanobis(push_x, np.array(d), 3e-3) for d in ([1, 0, 0], [0, 1, 0]))
@@ -110,6 +119,7 @@ def test_the_metric_prefers_what_the_fingers_can_push():
 def test_offsets_turn_the_short_way():
     turned = planar.offset(np.array([0.0, 0.0, 3.0]), np.array([0.0, 0.0, -3.0]))
     np.testing.assert_allclose(turned, [0.0, 0.0, 6.0 - 2 * np.pi], atol=1e-12)
+    np.testing.assert_allclose(planar.turn(0.3) @ [1.0, 0.0], [np.cos(0.3), np.sin(0.3)])
 
 
 def with_finger(**changes):
@@ -154,6 +164,8 @@ def test_fingers_arrive_where_they_are_sent_whatever_their_stiffness(grasp):
         ({"scene": None}, "scene"),
         ({"scene": with_finger(stiffness=(1e3, 0.0, 1e3, LOCK, LOCK, LOCK))}, "'left' needs"),
         ({"scene": with_finger(shapes=[(sp.Sphere(0.04), (0, 0.1, 0), UPRIGHT)])}, "'left' must"),
+        ({"scene": with_finger(quasi_dynamic=False)}, "'left' must be quasi_dynamic"),
+        ({"scene": with_finger(stiffness=np.zeros(6))}, "got 2 and 1"),
     ],
 )
 def test_bad_arguments_of_a_plan(grasp, change, message):
@@ -172,10 +184,20 @@ def test_a_plan_in_single_precision_is_refused_before_it_compiles(grasp, name, m
         planning.plan_grasp(scene, state, GOAL, options=options)
 
 
-@pytest.mark.parametrize("name", ["stride", "pool", "goal_bias", "damping"])
-def test_bad_planner_options(name):
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("stride", -1),
+        ("pool", -1),
+        ("pool", 12),
+        ("goal_bias", -1),
+        ("regrasp", 2),
+        ("damping", -1),
+    ],
+)
+def test_bad_planner_options(name, value):
     with pytest.raises(ValueError, match=name):
-        planning.PlannerOptions(**{name: -1})
+        planning.PlannerOptions(**{name: value})
 
 
 def pushing(gap):
@@ -220,6 +242,37 @@ def test_bad_arguments_of_a_push():
         planning.push_to(scene, state, "box", "ball", (0.0, 0.0, 0.0), relaxations=(-1.0,))
     with pytest.raises(ValueError, match="on_trial: expected a function"):
         planning.push_to(scene, state, "box", "ball", (0.0, 0.0, 0.0), on_trial=3)
+    for name, value in (("orientation", (2.0, 0, 0, 0)), ("limit", -1.0), ("tolerance", 0.0)):
+        with pytest.raises(ValueError, match=name):
+            planning.push_to(scene, state, "box", "ball", (0.0, 0.0, 0.0), **{name: value})
+
+
+def test_what_a_push_misses_counts_turns_at_the_size():
+    _, state = pushing(0.01)
+    goal = planning.pushing.Goal(jnp.zeros(3), jnp.array(UPRIGHT), jnp.asarray(0.2))
+    turn = sp.rotation.about((0.0, 0.0, 1.0), 0.3)
+    moved = dataclasses.replace(
+        state,
+        position=state.position.at[0].set([0.1, 0.0, 0.0]),
+        orientation=state.orientation.at[0].set(-turn),  # the same turn
+    )
+    miss = planning.pushing._difference(moved, goal, 0)
+    np.testing.assert_allclose(miss, [0.1, 0, 0, 0, 0, 0.2 * 2 * np.sin(0.15)], atol=1e-15)
+
+
+@pytest.mark.parametrize("converged", [True, False])
+def test_a_push_whose_steps_fail_does_not_reach_its_goal(converged, monkeypatch):
+    scene, state = pushing(0.01)
+    monkeypatch.setattr(planning.pushing, "_improved", lambda *given: (given[3], 1))
+
+    def end(*_):
+        info = sp.Info(np.array([True, converged]), *6 * [None])
+        trajectory = sp.Trajectory(state, info)
+        return planning.pushing.End(np.zeros(6), None, np.zeros((2, 2, 6)), trajectory)
+
+    monkeypatch.setattr(planning.pushing, "_end", end)
+    push = planning.push_to(scene, state, "box", "ball", (0.0, 0.0, 0.0), relaxations=[1e-3])
+    assert push.reached == converged
 
 
 def sliding(parameters):
@@ -297,6 +350,22 @@ def test_identification_far_off(guess):
     assert {rho for rho, _ in trials} == {1e-3, 1e-6} and trials[-1][1] < 1e-6 < trials[0][1]
 
 
+@pytest.mark.parametrize(("ended", "converged"), [(True, True), (False, True), (True, False)])
+def test_deviations_are_those_of_linear_least_squares(ended, converged):
+    """By the logarithms of the parameters: relative ones, of the values at the solution."""
+    rng = np.random.default_rng(0)
+    jacobian, residuals = rng.normal(size=(12, 2)), rng.normal(size=12)
+    fit = identification._Fit(residuals, jacobian, np.array(converged))
+    guess, logarithms = {"mass": 2.0, "friction": 0.5}, np.array([0.3, -0.2])
+    found = identification._result(guess, logarithms, fit, 7, ended)
+    values = np.array([2.0, 0.5]) * np.exp(logarithms)
+    variance = residuals @ residuals / (12 - 2)
+    expected = values * np.sqrt(variance * np.diag(np.linalg.inv(jacobian.T @ jacobian)))
+    np.testing.assert_allclose([*found.parameters.values()], values)
+    np.testing.assert_allclose([*found.deviations.values()], expected)
+    assert found.success == (ended and converged)
+
+
 def test_a_guess_without_a_finite_derivative_is_refused(grasp, monkeypatch):
     scene, state = grasp
     observed = jax.tree.map(lambda v: v[None], state)
@@ -313,6 +382,13 @@ def test_bad_arguments_of_identification(grasp):
         planning.identify(lambda p: None, {"mass": 1.0}, state, observed)
     with pytest.raises(ValueError, match="guess"):
         planning.identify(lambda p: scene, [1.0], state, observed)
+    with pytest.raises(ValueError, match="make_scene: expected a function"):
+        planning.identify(scene, {"mass": 1.0}, state, observed)
+    with pytest.raises(ValueError, match="observed: expected a State"):
+        planning.identify(lambda p: scene, {"mass": 1.0}, state, observed.position)
+    turned = dataclasses.replace(observed, orientation=2 * observed.orientation)
+    with pytest.raises(ValueError, match="observed: orientation"):
+        planning.identify(lambda p: scene, {"mass": 1.0}, state, turned)
     lost = dataclasses.replace(observed, position=observed.position * np.nan)
     with pytest.raises(ValueError, match="observed: position"):
         planning.identify(lambda p: scene, {"mass": 1.0}, state, lost)

@@ -698,6 +698,47 @@ def test_viewer_scales_the_sets_of_touching_pairs(viewer, trajectory):
     viewer._scaled.value = False
 
 
+def test_viewer_looks_from_above_on_planes_where_they_are(viewer, replay):
+    camera, plane = viewer.server.initial_camera, replay.planes[0]
+    way = (camera.position - replay.center) / np.linalg.norm(camera.position - replay.center)
+    np.testing.assert_allclose(way, replay.view_direction, atol=1e-9)
+    node = viewer.server.scene.get_handle_by_name("/environment/plane0")
+    np.testing.assert_allclose(plane.normal @ (node.position - plane.point), 0, atol=1e-9)
+    np.testing.assert_allclose(rotate(np.asarray(node.wxyz), np.array([0, 0, 1.0])), plane.normal)
+
+
+def test_viewer_hides_what_is_not_wanted(viewer):
+    node = viewer.server.scene.get_handle_by_name
+    boxes, parts = (viewer._points, viewer._forces), ("points", "forces")
+    viewer.show(6)
+    for box, hidden in zip(boxes, parts, strict=True):
+        box.value = False
+        assert [part for part in parts if not node(f"/contacts/{part}").visible] == [hidden]
+        box.value = True
+    crate = node("/bodies/crate/piece0")
+    viewer._glass.value = False
+    assert crate.opacity is None
+    viewer._glass.value = True
+    assert 0 < crate.opacity < 1
+
+
+def test_viewer_says_what_went_wrong(viewer):
+    assert {mark.value for mark in viewer._slider._marks} == {10}
+    viewer.show(10)
+    assert "state not finite: crate" in viewer._banner.content
+    viewer.show(9)
+    assert viewer._banner.content == "0.45 s"
+
+
+def test_viewer_plays_from_the_start_after_the_end_and_stops_where_it_is_taken(viewer):
+    viewer.show(STEPS)
+    viewer._speed.value = "0.1x"  # half a second for a frame
+    viewer.play()
+    assert viewer.frame == 0 and viewer._button.label == "Pause"
+    viewer._slider.value = 7
+    assert viewer.frame == 7 and viewer._button.label == "Play"
+
+
 def test_viewer_plays_to_the_end_and_refuses_frames_beyond(viewer):
     viewer.show(0)
     viewer._speed.value = "5x"
