@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax
@@ -58,13 +59,10 @@ def parameter(
         known = concrete(value)
         found = jnp.shape(value if known is None else known)
     except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"{name}: expected numbers of shape {_show(shape)}, got {value!r}"
-        ) from error
-    if len(found) != len(shape) or any(
-        want is not None and want != got for want, got in zip(shape, found, strict=False)
-    ):
-        raise ValueError(f"{name}: expected shape {_show(shape)}, got {found}; reshape it")
+        raise ValueError(f"{name}: expected {_numbers(shape)}, got {_given(value)}") from error
+    if known is not None and known.dtype == object and not isinstance(value, int):
+        raise ValueError(f"{name}: expected {_numbers(shape)}, got {_given(value)}")
+    _check_shape(name, shape, found)
     if known is not None:
         if not _are_real_numbers(value, known):
             raise ValueError(f"{name}: expected real numbers, got {value!r}")
@@ -77,6 +75,29 @@ def parameter(
         if positive and not np.all(kept > 0):
             raise ValueError(f"{name}: must be positive, got {known}; give a value above 0")
     return jnp.asarray(value, dtype=dtype)
+
+
+def _check_shape(name: str, shape: tuple[int | None, ...], found: tuple[int, ...]) -> None:
+    pairs = zip(shape, found, strict=False)
+    if len(found) == len(shape) and all(want in (None, got) for want, got in pairs):
+        return
+    if not shape:
+        raise ValueError(f"{name}: expected one number, got an array of shape {found}")
+    known = math.prod(size for size in shape if size is not None)
+    entries = math.prod(found)
+    fits = entries % known == 0 if None in shape and known else entries == known
+    advice = "; reshape it" if fits else ""
+    raise ValueError(f"{name}: expected shape {_show(shape)}, got {found}{advice}")
+
+
+def _numbers(shape: tuple[int | None, ...]) -> str:
+    return f"numbers of shape {_show(shape)}" if shape else "one number"
+
+
+def _given(value: Any) -> str:
+    """What a message shows of it: what was written, or the name of a type."""
+    written = value is None or isinstance(value, (str, int, float, complex, list, tuple, dict))
+    return repr(value) if written else type(value).__name__
 
 
 def _are_real_numbers(value: Any, known: np.ndarray) -> bool:

@@ -116,8 +116,13 @@ class Scene:
 
     def _coefficients(self, friction: ArrayLike) -> Array:
         many = isinstance(friction, (list, tuple)) or np.ndim(friction) > 0
-        shape = (len(self.pairs),) if many else ()
-        return not_negative("friction", vector("friction", friction, *shape))
+        coefficients = vector("friction", friction, *([None] if many else []))
+        if many and len(coefficients) != len(self.pairs):
+            raise ValueError(
+                f"friction: expected one number, or one for each of the {len(self.pairs)} `pairs`, "
+                f"got {len(coefficients)}"
+            )
+        return not_negative("friction", coefficients)
 
     @property
     def pairs(self) -> tuple[ContactPair, ...]:

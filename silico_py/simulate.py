@@ -131,19 +131,27 @@ def rollout(
             without `options.warm_start`.
     """
     options = checked(options, scene, state)
-    if hasattr(controls, "__len__"):
-        known = checked_control(scene, state, controls, "controls", None)
-    elif is_count(controls) and controls >= 0:
-        known = checked_control(scene, state, None, "controls", int(controls))
-    else:
-        raise ValueError(
-            f"controls: expected a number of steps, or an array (steps, n, 6), got {controls!r}"
-        )
+    known = _checked_controls(scene, state, controls)
     if guess is not None and not options.warm_start:
         raise ValueError("guess: options.warm_start is off; turn it on or leave the guess out")
     check_guess(guess)
     trajectory, last = _rollout(scene, state, known, options, guess)
     return (trajectory, last) if with_guess else trajectory
+
+
+def _checked_controls(
+    scene: Scene, state: State, controls: int | ArrayLike
+) -> Float[Array | np.ndarray, "steps n 6"]:
+    if is_count(controls) and controls >= 0:
+        return checked_control(scene, state, None, "controls", int(controls))
+    if isinstance(controls, (jax.Array, np.ndarray)) and controls.ndim == 0:
+        raise ValueError(f"controls: a number of steps must be a Python int, got {controls!r}")
+    if hasattr(controls, "__len__"):
+        return checked_control(scene, state, controls, "controls", None)
+    shown = repr(controls) if isinstance(controls, (int, float)) else type(controls).__name__
+    raise ValueError(
+        f"controls: expected a number of steps, or an array (steps, n, 6), got {shown}"
+    )
 
 
 @jitted

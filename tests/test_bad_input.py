@@ -101,6 +101,25 @@ CASES = {
     "truth for friction": ("friction", lambda: scene(friction=True)),
     "truth for a mass": ("mass", lambda: body(mass=True)),
     "friction of no pair": ("friction", lambda: scene(environment=[floor()], friction=[0.1, 0.2])),
+    "friction of a scene with fewer pairs": (
+        "friction: .*one for each of the 2 `pairs`, got 1$",
+        lambda: dataclasses.replace(
+            scene(environment=[floor()], friction=[0.1]),
+            environment=[floor(), box()],
+        ),
+    ),
+    "several numbers for one": (
+        r"guess\['mass'\]: expected one number, got an array of shape \(2,\)$",
+        lambda: planning.identify(lambda _: scene(), {"mass": [1.0, 2.0]}, None, None),
+    ),
+    "too few numbers": (
+        r"gravity: expected shape \(3,\), got \(2,\)$",
+        lambda: scene(gravity=(0, 1)),
+    ),
+    "numbers in another shape": (
+        r"position: expected shape \(1, 3\), got \(3,\); reshape it$",
+        lambda: scene().state(position=[0, 0, 1]),
+    ),
     "gravity shape": ("gravity", lambda: scene(gravity=(0, -9.81))),
     "position shape": ("position", lambda: scene().state(position=[0, 0, 1])),
     "NaN velocity": ("velocity", lambda: scene().state(velocity=[[0, 0, np.nan]])),
@@ -180,6 +199,18 @@ CASES = {
         lambda: sp.linearize(*single(), options=sp.SolverOptions(method="bilevel")),
     ),
     "number for a guess": ("guess", lambda: sp.step(scene(), scene().state(), guess=3)),
+    "traced number of steps": (
+        "controls: a number of steps must be a Python int",
+        lambda: jax.jit(lambda n: sp.rollout(scene(), scene().state(), n))(3),
+    ),
+    "options for controls": (
+        "controls: .*got SolverOptions$",
+        lambda: sp.rollout(scene(), scene().state(), LOOSE),
+    ),
+    "options for a control": (
+        "control: .*got SolverOptions$",
+        lambda: sp.step(scene(), scene().state(), LOOSE),
+    ),
     "truth for steps": ("controls", lambda: sp.rollout(scene(), scene().state(), True)),
     "no name": ("name", lambda: body(name=None)),
     "none for shapes": ("shapes", lambda: body(shapes=None)),
