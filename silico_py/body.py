@@ -44,7 +44,9 @@ class Body:
         center_of_mass: (3,) in the body frame [m]; from the shapes unless given.
         stiffness: (6,) of springs to a commanded displacement, world [N/m, N m/rad]. Where it
             is positive, the control of `step` is that displacement instead of a force, and
-            gravity is compensated. A very stiff direction is locked.
+            gravity is compensated. It is one from the pose before the step, so a command of zero
+            holds no pose: under a load F the body yields at F / (stiffness h). A direction of
+            1e9 or more goes where it is told.
         quasi_dynamic: start every step from rest, as planners of manipulation assume.
 
     Raises:

@@ -18,6 +18,19 @@ CLAIMS = {
     ],
     "gradients.md": ["abs(slope / (-9.81 * 0.01) - 1) < 0.01", "A.shape == (3, 12, 12)"],
     "index.md": ["Path('out/ball.html').is_file()"],
+    "batches.md": [
+        "abs(distance * 2 * 9.81 * friction - 1).max() < 0.15",
+        "memory.steps.tolist() == [2] * 8",
+    ],
+    "concepts.md": [
+        "abs(ride.state.position[-1, :, 0] - 0.2).max() < 3e-3",
+        "abs(belt.velocity[-1, 0, 0] - 0.2) < 1e-6 and not belt.position[-1, 1].any()",
+        "len(more.pairs) == 6 and len(fewer.pairs) == 3 and start.position.shape == (2, 3)",
+    ],
+    "viewing.md": [
+        "trajectory.info.converged.all()",
+        "Path('out/loop.html').is_file() and Path('out/loop.png').is_file()",
+    ],
     "planning.md": [
         "found.success and abs(found.parameters['friction'] - 0.4) < 1e-3",
         "push.reached and plan.reached",
