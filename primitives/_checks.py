@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, TypeGuard
 
 import jax
 import jax.numpy as jnp
@@ -107,6 +107,18 @@ def _are_real_numbers(value: Any, known: np.ndarray) -> bool:
         return False
     real = np.issubdtype(known.dtype, np.number) and not np.iscomplexobj(known)
     return real and not np.ma.is_masked(value)
+
+
+def count(name: str, value: Any, least: int = 1) -> int:
+    """An integer that is known, at least `least`."""
+    if not is_count(value) or value < least:
+        raise ValueError(f"{name}: must be an int, at least {least}, got {value!r}")
+    return int(value)
+
+
+def is_count(value: object) -> TypeGuard[int | np.integer]:
+    """Whether it is an integer that is known, and no array."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def several(name: str, value: Any, what: str) -> tuple:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 import jax.numpy as jnp
@@ -19,9 +19,10 @@ from silico_py.primitives._base import (
     primitive,
     sign,
 )
-from silico_py.primitives._checks import float_dtype, parameter
+from silico_py.primitives._checks import count, float_dtype, parameter, several
 from silico_py.primitives._mesh import hull_mesh
 from silico_py.primitives._pytree import assign
+from silico_py.primitives.bundle import Bundle
 from silico_py.solver.cones import ProductCone
 from silico_py.solver.dense import norm
 
@@ -49,6 +50,28 @@ class Box(ConvexShape):
             self,
             half_extents=parameter("half_extents", half_extents, (3,), dtype, positive=True),
         )
+
+    def split(self, counts: Iterable[int] = (2, 2, 1)) -> Bundle:
+        """This box as a `Bundle` of equal boxes side by side, with the same mass properties.
+
+        Each piece has a contact point of its own, so that friction resists a turn about the normal
+        of a face that several of them share. Each also adds pairs to a scene.
+
+        Args:
+            counts: how many boxes along x, y and z
+
+        Raises:
+            ValueError: if `counts` is not three positive ints.
+        """
+        numbers = several("counts", counts, "ints")
+        if len(numbers) != 3:
+            raise ValueError(f"counts: expected three ints, got {numbers}")
+        along = np.array([count(f"counts[{k}]", number) for k, number in enumerate(numbers)])
+        cells = np.stack(np.meshgrid(*map(np.arange, along), indexing="ij"), axis=-1).reshape(-1, 3)
+        centers = np.asarray((2 * cells + 1) / along - 1, self.dtype) * self.half_extents
+        piece = Box(self.half_extents / along.astype(self.dtype))
+        unturned = np.array([1, 0, 0, 0], self.dtype)
+        return Bundle([(piece, center, unturned) for center in centers])
 
     def slack(self, x: Vector3, alpha: Scalar, eps: Float[Array, "0"]) -> Float[Array, "6"]:
         """alpha half_extents -+ x."""

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 import jax
 import numpy as np
 from jaxtyping import Array
 
 from silico_py.primitives._checks import concrete, float_dtype, parameter, unit
+from silico_py.primitives._checks import count as count
+from silico_py.primitives._checks import is_count as is_count
 
 
 def vector(name: str, value: Any, *shape: int | None, positive: bool = False) -> Array:
@@ -22,18 +24,6 @@ def vector(name: str, value: Any, *shape: int | None, positive: bool = False) ->
 def number(name: str, value: Any, positive: bool = False) -> Array:
     """A finite scalar."""
     return vector(name, value, positive=positive)
-
-
-def count(name: str, value: Any, least: int = 1) -> int:
-    """An integer that is known, at least `least`."""
-    if not is_count(value) or value < least:
-        raise ValueError(f"{name}: must be an int, at least {least}, got {value!r}")
-    return int(value)
-
-
-def is_count(value: object) -> TypeGuard[int | np.integer]:
-    """Whether it is an integer that is known, and no array."""
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def as_path(name: str, value: object) -> Path:

@@ -832,6 +832,32 @@ def test_bundle_mass_counts_overlaps_twice():
     np.testing.assert_allclose(twice.inertia, 2 * ball.mass_properties().inertia, rtol=1e-14)
 
 
+@pytest.mark.parametrize("counts", [(2, 2, 1), (1, 1, 1), (3, 1, 2)])
+def test_a_split_box_is_the_box(counts):
+    box = Box((0.25, 0.3, 0.2))
+    split = box.split(counts)
+    assert len(split.pieces) == np.prod(counts)
+    for ours, theirs in zip(split.mass_properties(), box.mass_properties(), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-16)
+    points = np.random.default_rng(0).uniform(-0.35, 0.35, (400, 3))
+    inside = (np.abs(points) <= box.half_extents).all(axis=1)
+    np.testing.assert_array_equal(jax.vmap(split.contains)(points), inside)
+    np.testing.assert_allclose(
+        jax.vmap(split.support)(points), jax.vmap(box.support)(points), atol=1e-15
+    )
+
+
+def test_a_box_splits_inside_of_derivatives():
+    def volumes(half_extents):
+        pieces = Box(half_extents).split().pieces
+        return jnp.stack([piece.mass_properties().volume for piece, _, _ in pieces])
+
+    sizes = jnp.array([0.1, 0.2, 0.4])
+    slopes = jax.jit(jax.jacfwd(volumes))(sizes)
+    np.testing.assert_allclose(slopes, np.tile(2 * np.prod(sizes) / sizes, (4, 1)), rtol=1e-14)
+    assert Box(np.float32([0.1, 0.2, 0.3])).split().dtype == np.float32
+
+
 # ---------------------------------------------------------------- bad input
 
 IDENTITY = (1.0, 0.0, 0.0, 0.0)
@@ -848,6 +874,10 @@ BAD = {
     "none": (lambda: Sphere(None), "radius: expected"),
     "complex": (lambda: Sphere(1j), "radius: expected real"),
     "flat box": (lambda: Box((1.0, 0.0, 1.0)), "half_extents: must be positive"),
+    "split into two": (lambda: Box((1, 1, 1)).split((2, 2)), "counts: expected three ints"),
+    "split by a number": (lambda: Box((1, 1, 1)).split(2), "counts: expected ints"),
+    "split into none": (lambda: Box((1, 1, 1)).split((2, 0, 1)), r"counts\[1\]: must be an int"),
+    "split by halves": (lambda: Box((1, 1, 1)).split((2, 2, 0.5)), r"counts\[2\]: must be an int"),
     "scalar box": (lambda: Box(1.0), "half_extents: expected shape"),
     "long normal": (lambda: HalfSpace((0.0, 0.0, 2.0), 0.0), "normal: must have norm 1"),
     "zero normal": (lambda: HalfSpace((0.0, 0.0, 0.0), 0.0), "normal: must have norm 1"),
