@@ -19,7 +19,6 @@ from rich.table import Table
 
 import silico_py as sp
 from benchmarks import harness
-from silico_py.integrator import cayley_momentum
 from silico_py.study.starts import random_turns
 
 PAIRS = {
@@ -113,11 +112,4 @@ def thrown(scene: sp.Scene, members: int) -> sp.State:
 
 def held(scene: sp.Scene, state: sp.State) -> tuple[Float[Array, "3"], Float[Array, "3"], Array]:
     """Linear and angular momentum and kinetic energy of a state."""
-    mass = jnp.stack([body.mass for body in scene.bodies])
-    inertia = jnp.stack([body.inertia for body in scene.bodies])
-    linear = mass[:, None] * state.velocity
-    spinning = jax.vmap(lambda w, j: cayley_momentum(-scene.timestep * w, j @ w))
-    own = sp.rotation.rotate(state.orientation, spinning(state.angular_velocity, inertia))
-    angular = jnp.cross(state.position, linear) + own
-    spin = jnp.einsum("ni,nij,nj->", state.angular_velocity, inertia, state.angular_velocity)
-    return linear.sum(axis=0), angular.sum(axis=0), (jnp.sum(linear * state.velocity) + spin) / 2
+    return *sp.momentum(scene, state), sp.energy(scene, state)

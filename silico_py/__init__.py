@@ -10,6 +10,9 @@ from silico_py.collision import Collision as Collision
 from silico_py.collision import collide as collide
 from silico_py.compilation import compiler_options as compiler_options
 from silico_py.linearization import linearize as linearize
+from silico_py.mechanics import Momentum as Momentum
+from silico_py.mechanics import energy as energy
+from silico_py.mechanics import momentum as momentum
 from silico_py.models import ModelWarning as ModelWarning
 from silico_py.models import UnsupportedModelError as UnsupportedModelError
 from silico_py.models import load_mesh as load_mesh
