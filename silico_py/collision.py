@@ -23,6 +23,7 @@ from silico_py.collision_program import (
     central_start,
     conditions,
     pair_length,
+    separation,
 )
 from silico_py.compilation import jitted
 from silico_py.primitives import ConvexShape
@@ -177,12 +178,16 @@ class Collision(NamedTuple):
         normal: unit vector from b to a; zero where no direction parts them more than another, as of
             concentric balls.
         converged: whether the program was solved to its tolerance.
+        gap: distance of the two planes across `normal` that touch the shapes from between them [m],
+            negative where they overlap. The signed distance is at least that: as much for balls and
+            half-spaces, and to first order for shapes that touch.
     """
 
     alpha: Float[Array, ""]
     point: Float[Array, "3"]
     normal: Float[Array, "3"]
     converged: Bool[Array, ""]
+    gap: Float[Array, ""]
 
 
 class _Placed(NamedTuple):
@@ -239,7 +244,11 @@ def _collide(
     base = _middle(a, b)
     a, b = (piece._replace(center=piece.center - base) for piece in (a, b))
     found = solve_collision(a, b, length, relaxation, max_iterations)
-    return Collision(found.alpha, base + found.point, safe_unit(found.normal), found.converged)
+    normal = safe_unit(found.normal)
+    # Where no direction is better than another any will do.
+    across = jnp.where(jnp.any(normal != 0), normal, jnp.eye(3, dtype=normal.dtype)[2])
+    gap = separation(a, b, across)
+    return Collision(found.alpha, base + found.point, normal, found.converged, gap)
 
 
 def _middle(a: Piece, b: Piece) -> Float[Array, "3"]:

@@ -167,6 +167,18 @@ def height_above(a: Piece, ground: Piece) -> tuple[Float[Array, "3"], Float[Arra
     return normal, dot(normal, a.reference - ground.center) - ground.shape.offset
 
 
+def separation(a: Piece, b: Piece, normal: Float[Array, "3"]) -> Float[Array, ""]:
+    """Distance of the two planes across `normal`, a unit vector from b to a, that touch the shapes
+    from between them [m]: negative where they overlap; of a half-space that of its own plane."""
+    if not a.shape.scaled:
+        return separation(b, a, -normal)
+    if not b.shape.scaled:
+        normal, height = height_above(a, b)
+        return height + dot(normal, a.furthest(-normal))
+    between = a.reference + a.furthest(-normal) - b.reference - b.furthest(normal)
+    return dot(normal, between)
+
+
 def conditions(
     a: Piece,
     b: Piece,

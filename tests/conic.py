@@ -24,13 +24,28 @@ def affine(shape):
 
 def conic_optimum(a, b, x, q) -> float:
     """Least alpha of shapes at poses, from their slacks, by Clarabel."""
-    p, alpha, constraints = cp.Variable(3), cp.Variable(), []
-    for k, shape in enumerate((a, b)):
-        eps = cp.Variable(shape.n_aux) if shape.n_aux else np.zeros(0)
-        to_x, to_alpha, to_eps, constant = map(np.asarray, affine(shape))
-        turn = Rotation.from_quat(q[k], scalar_first=True).as_matrix()
-        slack = constant + to_x @ turn.T @ (p - x[k]) + to_alpha * alpha
-        slack = slack + to_eps @ eps if shape.n_aux else slack
-        constraints += rules(slack, shape.cone)
-    problem = cp.Problem(cp.Minimize(alpha), constraints)
+    p, alpha = cp.Variable(3), cp.Variable()
+    sides = zip((a, b), x, q, strict=True)
+    return _least(alpha, [rule for side in sides for rule in _scaled(p, alpha, *side)])
+
+
+def conic_distance(a, b, x, q) -> float:
+    """Distance of shapes at poses, 0 where they overlap, from their slacks, by Clarabel."""
+    points, sides = cp.Variable((2, 3)), zip((a, b), x, q, strict=True)
+    constraints = [rule for k, side in enumerate(sides) for rule in _scaled(points[k], 1.0, *side)]
+    return _least(cp.norm(points[0] - points[1]), constraints)
+
+
+def _scaled(p, alpha, shape, x, q) -> list:
+    """Constraints: a point lies in a shape scaled by alpha at a pose."""
+    eps = cp.Variable(shape.n_aux) if shape.n_aux else np.zeros(0)
+    to_x, to_alpha, to_eps, constant = map(np.asarray, affine(shape))
+    turn = Rotation.from_quat(q, scalar_first=True).as_matrix()
+    slack = constant + to_x @ turn.T @ (p - x) + to_alpha * alpha
+    slack = slack + to_eps @ eps if shape.n_aux else slack
+    return rules(slack, shape.cone)
+
+
+def _least(value, constraints) -> float:
+    problem = cp.Problem(cp.Minimize(value), constraints)
     return problem.solve(solver=cp.CLARABEL, tol_gap_abs=1e-10, tol_gap_rel=1e-10, tol_feas=1e-10)

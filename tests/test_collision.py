@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conic import conic_optimum
+from conic import conic_distance, conic_optimum
 from stepping import turned
 
 import silico_py as sp
@@ -165,11 +165,72 @@ def test_excess_of_two_sums():
     assert 3.5 <= left.max() <= 4.05
 
 
+def test_gap_is_no_more_than_the_distance(pair):
+    a, b, collide = pair
+    x, q = random_poses(7)
+    gap = collide(x, q).gap
+    distance = np.array([conic_distance(a, b, x[k], q[k]) for k in range(POSES)])
+    assert (distance > 0.1).any() and (gap <= distance + 1e-7).all()
+
+
+def test_gap_is_that_of_the_scaling(pair):
+    """Where shapes are scaled about one point of each, alpha is convex in how far these are apart:
+    (alpha - 1) / |d alpha / d x|."""
+    _, _, collide = pair
+    x, q = random_poses(8)
+    found, slope = collide(x, q), jax.grad(lambda x: collide(x, q).alpha.sum())(x)
+    expected = (found.alpha - 1) / np.linalg.norm(slope[:, 0], axis=-1)
+    np.testing.assert_allclose(found.gap, expected, atol=1e-6)
+
+
+def test_gap_is_exact_to_first_order_where_shapes_touch(pair):
+    a, b, collide = pair
+    x, q = random_poses(9)
+    for _ in range(6):  # Newton's method: along the normal until they touch
+        found = collide(x, q)
+        x[:, 0] -= found.gap[:, None] * found.normal
+    found = collide(x, q)
+    np.testing.assert_allclose(found.alpha, 1, atol=1e-8)
+    x[:, 0] += 1e-3 * found.normal
+    apart = collide(x, q)
+    distance = [conic_distance(a, b, x[k], q[k]) for k in range(POSES)]
+    np.testing.assert_allclose(apart.gap, distance, rtol=0.01)
+
+
+def test_derivative_of_the_gap(pair):
+    _, _, collide = pair
+    x, q = random_poses(10)
+
+    def gap(x):
+        return collide(x, q).gap
+
+    slope = jax.grad(lambda x: gap(x).sum())(x)
+    along = np.random.default_rng(10).normal(size=x.shape)
+    differences = (gap(x + 1e-6 * along) - gap(x - 1e-6 * along)) / 2e-6
+    np.testing.assert_allclose((slope * along).sum(axis=(1, 2)), differences, atol=1e-4)
+
+
+@pytest.mark.parametrize("height", [2.0, 0.21, 0.1, -0.5])
+def test_gap_of_balls_and_half_spaces(height):
+    upright = np.array([1.0, 0.0, 0.0, 0.0])
+    ball, floor = sp.Sphere(0.1), sp.HalfSpace((0.0, 0.6, 0.8), 0.0)
+    place = height * np.array([0.0, 0.6, 0.8])
+    other = sp.collide(ball, (place, upright), sp.Sphere(0.05), (np.zeros(3), upright))
+    np.testing.assert_allclose(other.gap, abs(height) - 0.15, atol=1e-9)
+    tilt = sp.rotation.about((1.0, 0.0, 0.0), -np.arctan2(0.6, 0.8))  # its z along the normal
+    box = sp.Box((0.3, 0.2, 0.1))
+    sides = (box, (place, tilt)), (floor, (np.zeros(3), upright))
+    for first, second in (sides, sides[::-1]):
+        found = sp.collide(*first, *second)
+        np.testing.assert_allclose(found.gap, height - 0.1, atol=1e-9)
+
+
 def test_concentric_balls_have_no_normal():
     pose = (np.zeros(3), np.array([1.0, 0.0, 0.0, 0.0]))
     found = sp.collide(sp.Sphere(0.1), pose, sp.Sphere(0.2), pose)
     assert found.converged and abs(found.alpha) < 1e-9
     np.testing.assert_array_equal(found.normal, 0)
+    np.testing.assert_allclose(found.gap, -0.3, rtol=1e-12)
 
 
 def test_a_program_that_may_take_too_few_steps_says_so():
