@@ -139,6 +139,16 @@ def test_rolling_sphere_accelerates_at_five_sevenths(friction):
     np.testing.assert_allclose(measured, expected, rtol=2e-3)
 
 
+def test_a_spring_that_is_commanded_nothing_yields_to_a_load():
+    """It starts anew in each step: k h times the velocity balances the weight on it."""
+    crate = sp.Body("crate", sp.Box((0.1, 0.1, 0.1)), mass=1.0)
+    plate = sp.Body("plate", sp.Box((0.5, 0.5, 0.05)), mass=5.0, stiffness=[1e4] * 6)
+    scene = sp.Scene([crate, plate], timestep=0.01)
+    state = scene.state(position=[[0.0, 0.0, 0.15], [0.0, 0.0, 0.0]])
+    velocity = rolled(scene, state, 60).state.velocity[-1, 1]
+    np.testing.assert_allclose(velocity, [0, 0, -G / (1e4 * 0.01)], atol=1e-5)
+
+
 def test_a_split_box_stops_turning():
     """Friction of a quarter of the weight at the middle of each piece: a constant torque."""
     size, spin, friction, h = 0.1, 5.0, 0.5, 0.01
