@@ -82,7 +82,7 @@ def collide(shape_a, pose_a, shape_b, pose_b):
     apart, size = pose_a[0] - pose_b[0], shape_a.radius + shape_b.radius
     distance = jnp.linalg.norm(apart)
     point = pose_b[0] + shape_b.radius / size * apart
-    return sp.Collision(distance / size, point, apart / distance, distance > 0)
+    return sp.Collision(distance / size, point, apart / distance, distance > 0, distance - size)
 
 
 def plan_grasp(scene, state, goal, seed=0, tolerance=0.01):
