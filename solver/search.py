@@ -68,6 +68,9 @@ STUCK = 0.05  # the same in residuals of folds that are met where the cones leav
 PER_NODE, MOST = 5, 120
 GUESS_PER_CELL, MOST_GUESS = 0.5, 35
 GUESS_PRODUCT = 0.03  # of a guess pushed back, in r^2 for a residual r; before a path in r
+# Members are solved at the relaxation wanted to the power of their share; but for those of the last
+# family this is the least power.
+SOFTEST = 0.25
 ROUND = 2  # steps before a member of a batch makes room for another
 
 
@@ -238,10 +241,18 @@ def _begun(
     """The next attempt: at which problem, from where, how, and where to stop."""
     lead = s.lead
     member, how = problem.member(lead.family, lead.share), _attempt(problem, lead.stage)
-    softer = lead.family == last_family(problem)
-    limits = options.softer(jnp.where(softer, lead.share, 1))
+    limits = _limits(problem, lead, options)
     w = _departure(problem, s, start, limits, other)
     return member, begin(member, w, s.last.iterations, how, limits), how, limits
+
+
+def _limits(problem: Problem, lead: Lead, options: Options) -> Options:
+    """Where to stop at a member: one that is no more than a place to set out from need not be
+    solved to the last digit; from one that a problem begins with the way is long."""
+    begins = False if problem.first_share is None else problem.first_share < 1
+    least = jnp.where(begins, 1.0, SOFTEST)
+    last = lead.family == last_family(problem)
+    return options.softer(jnp.where(last, lead.share, jnp.maximum(lead.share, least)))
 
 
 def _other(guess: Base | None) -> Guess | None:

@@ -5,12 +5,12 @@ leads to it: those that the problem names (see `Problem.homotopies`), and last t
 at larger relaxations. A member that is easy enough is solved from the start, and its solution is
 the guess for the problem itself, or for a member halfway to what could not be solved from there. A
 family may have folds too: where Newton's method fails, the path from the last solution is followed;
-where the solutions end, a member beyond is solved from the start. Where the first member is too
-hard as well, the path from the start to the problem itself is followed before an easier one is
-tried.
+where the solutions end, a member beyond is solved from the start. With more than one node the path
+from the start to the problem itself is followed before all of that.
 
 The families take turns: one that meets a member that cannot be solved lets the next go on. Their
-folds lie at different places, and each solves what the others do not.
+folds lie at different places, and each solves what the others do not. The second one begins, for
+the first has failed at the problem itself; where that is not attempted the first one does.
 
 Source: Allgower and Georg, Numerical Continuation Methods, 1990, chapter 2 (embedding).
 """
@@ -45,7 +45,7 @@ CLOSE_GUESS = 0.02  # the same below which another guess is tried after it
 # After COLD has failed the path is followed if it ended with an error below CLOSE; with many nodes
 # always, unless it stalled above FAR.
 CLOSE, FAR = 1e-2, 0.5
-FIRST_PART = 0.5  # share of the first member of a family, unless the problem names one
+FIRST_PART = 0.1  # share of the first member of a family, unless the problem names one
 LEAST_WAY = 1e-5  # between two members: where it is less the solutions at hand end
 
 
@@ -118,8 +118,8 @@ def following(
     """
     stage = all_leads[0].stage
     after = _onwards(problem, all_leads[0], it, done, has_other), *all_leads[1:]
-    failed = ~done & ((stage == PART) | (stage == FOLLOW_ON))
-    return choose(failed, (*after[1:], after[0]), after)
+    ends = ~done & (stage > OTHER) & ((after[0].stage == PART) | (stage == FOLLOW_ON))
+    return choose(ends, (*after[1:], after[0]), after)
 
 
 def _without_guess(problem: Problem) -> tuple[Array, Array | float]:
@@ -171,22 +171,21 @@ def _next_stage(
     has_other: Array | bool,
 ) -> Array:
     """The next stage; `stays` says whether it is one of the same member."""
-    stage, (cold, part) = lead.stage, _without_guess(problem)
+    stage, (cold, _) = lead.stage, _without_guess(problem)
     tries_other = has_other & (stage == GUESSED) & (lead.looked < CLOSE_GUESS)
     lost = it.stalled & (it.measures.error > FAR)
     turns = problem.has_many_nodes & ~lost | (it.measures.error < CLOSE)
     after_cold = jnp.where(turns, TURN, EASED)
-    # The path from the start, once: where the first member is as hard.
-    to_path = (stage == PART) & ~done & (lead.share == part) & (cold == COLD) & (lead.family == 0)
+    after_eased = PART if problem.is_single else FOLLOW
     return jnp.select(
         [
             tries_other,
             stage <= OTHER,
             stage == COLD,
-            stays | (stage <= TURN),
-            to_path,
+            stays | (stage == TURN),
+            stage == EASED,
             solved > 0,
         ],
-        [OTHER, cold, after_cold, stage + 1, FOLLOW, LOOK_ON],
+        [OTHER, cold, after_cold, stage + 1, after_eased, LOOK_ON],
         PART,
     )

@@ -1,5 +1,7 @@
 """The families of easier steps that lead to a step."""
 
+from dataclasses import replace
+
 import jax
 import numpy as np
 import pytest
@@ -48,4 +50,12 @@ def test_calmer_steps_have_a_share_of_motion_force_friction_and_size(problem):
         for side, before in ((contact.a, whole.a), (contact.b, whole.b)):
             if before.motion is not None:  # the same as that of its body
                 np.testing.assert_allclose(side.motion.velocity, before.motion.velocity / 4)
-        np.testing.assert_array_equal(contact.impulse, whole.impulse)
+        np.testing.assert_allclose(contact.impulse, whole.impulse / 4)
+
+
+def test_bodies_that_rush_at_each_other_keep_the_effect_of_contacts(problem):
+    rushing = replace(problem, first_share=np.array(0.5))
+    for contact, group in zip(
+        homotopies.calmer(rushing.data, 0.25).cells, problem.groups, strict=True
+    ):
+        np.testing.assert_array_equal(contact.impulse, group.data.impulse)

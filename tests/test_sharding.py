@@ -33,7 +33,8 @@ def one_device():
 def start(folder, **environment):
     """The program of the page as a process of its own, in a folder."""
     program = folder / "drops.py"
-    program.write_text(snippets()[1])
+    (sharded,) = (text for text in snippets() if "jax.sharding" in text)
+    program.write_text(sharded)
     environment = {
         **os.environ,
         "PYTHONPATH": str(ROOT),
