@@ -21,7 +21,7 @@ from silico_py.primitives._base import (
 )
 from silico_py.primitives._checks import parameter, several, unit
 from silico_py.primitives._pytree import assign
-from silico_py.primitives._rotation import Quaternion, multiply, orientation_matrix, rotation_matrix
+from silico_py.primitives._rotation import Quaternion, multiply, orientation_matrix
 from silico_py.solver.compilation import once
 from silico_py.solver.dense import safe_norm
 
@@ -112,7 +112,7 @@ class Bundle(Shape):
     def contains(self, x: Vector3) -> Array:
         """Whether any piece contains x."""
         inside = [
-            shape.contains(rotation_matrix(orientation).T @ (x - position))
+            shape.contains(orientation_matrix(orientation).T @ (x - position))
             for shape, position, orientation in self.pieces
         ]
         return jnp.any(jnp.stack(inside))
@@ -121,7 +121,7 @@ class Bundle(Shape):
         """Furthest point of all pieces along `direction`."""
         points = []
         for shape, position, orientation in self.pieces:
-            rotation = rotation_matrix(orientation)
+            rotation = orientation_matrix(orientation)
             points.append(position + rotation @ shape.support(rotation.T @ direction))
         furthest = jnp.stack(points)
         return furthest[jnp.argmax(furthest @ direction)]
@@ -155,7 +155,7 @@ class Bundle(Shape):
         vertices, faces, count = [], [], 0
         for shape, position, orientation in self.pieces:
             points, triangles = shape.surface_mesh(**options)
-            rotation = np.asarray(rotation_matrix(orientation), float)
+            rotation = np.asarray(orientation_matrix(orientation), float)
             vertices.append(points @ rotation.T + np.asarray(position, float))
             faces.append(triangles + count)
             count += len(points)

@@ -825,6 +825,18 @@ def test_bundle_flattens_nested_pieces():
     assert bool(nested.contains(jnp.asarray(moved)))
 
 
+def test_no_derivative_of_a_bundle_is_along_the_length_of_a_quaternion():
+    bundle = Bundle([(Box((0.3, 0.2, 0.1)), (0.1, 0, 0), (0.5, 0.5, -0.5, 0.5))])
+
+    def furthest(length):
+        turned = dataclasses.replace(bundle, orientations=length * bundle.orientations)
+        return turned.support(jnp.array([1.0, 2.0, 3.0]))
+
+    point, slope = jax.jvp(furthest, (1.0,), (1.0,))
+    np.testing.assert_allclose(point, bundle.support(jnp.array([1.0, 2.0, 3.0])))
+    np.testing.assert_allclose(slope, 0, atol=1e-15)
+
+
 def test_bundle_mass_counts_overlaps_twice():
     ball = Sphere(0.2)
     identity = (1.0, 0.0, 0.0, 0.0)
