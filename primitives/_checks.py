@@ -59,9 +59,9 @@ def parameter(
         known = concrete(value)
         found = jnp.shape(value if known is None else known)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{name}: expected {_numbers(shape)}, got {_given(value)}") from error
+        raise ValueError(f"{name}: expected {_numbers(shape)}, got {given(value)}") from error
     if known is not None and known.dtype == object and not isinstance(value, int):
-        raise ValueError(f"{name}: expected {_numbers(shape)}, got {_given(value)}")
+        raise ValueError(f"{name}: expected {_numbers(shape)}, got {given(value)}")
     _check_shape(name, shape, found)
     if known is not None:
         if not _are_real_numbers(value, known):
@@ -94,7 +94,7 @@ def _numbers(shape: tuple[int | None, ...]) -> str:
     return f"numbers of shape {_show(shape)}" if shape else "one number"
 
 
-def _given(value: Any) -> str:
+def given(value: Any) -> str:
     """What a message shows of it: what was written, or the name of a type."""
     written = value is None or isinstance(value, (str, int, float, complex, list, tuple, dict))
     return repr(value) if written else type(value).__name__

@@ -131,18 +131,13 @@ def clearance(a: Side, b: Side) -> Float[Array, ""]:
     end_a, end_b = (_freely_moved(side) for side in (a, b))
     if not b.shape.scaled:
         normal, height = height_above(end_a, end_b)
-        return height / _extent(end_a, -normal)
+        return height / end_a.extent(-normal)
     before, after = (
         p.reference - q.reference for p, q in ((current(a), current(b)), (end_a, end_b))
     )
     normal = safe_unit(safe_unit(before) + safe_unit(after))
-    reach = _extent(end_a, -normal) + _extent(end_b, normal)
+    reach = end_a.extent(-normal) + end_b.extent(normal)
     return jnp.where(reach > 0, dot(normal, after) / jnp.where(reach > 0, reach, 1), 0)
-
-
-def _extent(piece: Piece, direction: Float[Array, "3"]) -> Float[Array, ""]:
-    """How far a piece reaches from its reference along a direction, world [m]."""
-    return dot(direction, piece.furthest(direction))
 
 
 def _freely_moved(side: Side) -> Piece:

@@ -22,8 +22,8 @@ from silico_py.collision_program import (
     Warm,
     central_start,
     conditions,
+    gap_across,
     pair_length,
-    separation,
 )
 from silico_py.compilation import jitted
 from silico_py.primitives import ConvexShape
@@ -247,7 +247,7 @@ def _collide(
     normal = safe_unit(found.normal)
     # Where no direction is better than another any will do.
     across = jnp.where(jnp.any(normal != 0), normal, jnp.eye(3, dtype=normal.dtype)[2])
-    gap = separation(a, b, across)
+    gap = gap_across(a, b, across)
     return Collision(found.alpha, base + found.point, normal, found.converged, gap)
 
 

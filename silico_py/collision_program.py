@@ -111,6 +111,10 @@ class Piece(NamedTuple):
         local = matmul(self.rotation.T, direction)
         return matmul(self.rotation, self.shape.support(local) - self.shape.reference)
 
+    def extent(self, direction: Float[Array, "3"]) -> Float[Array, ""]:
+        """How far it reaches from its reference along a direction, a unit vector, world [m]."""
+        return dot(direction, self.furthest(direction))
+
     @property
     def length(self) -> Float[Array, ""]:
         """Unit of length of the shape's slack [m]."""
@@ -167,16 +171,16 @@ def height_above(a: Piece, ground: Piece) -> tuple[Float[Array, "3"], Float[Arra
     return normal, dot(normal, a.reference - ground.center) - ground.shape.offset
 
 
-def separation(a: Piece, b: Piece, normal: Float[Array, "3"]) -> Float[Array, ""]:
+def gap_across(a: Piece, b: Piece, normal: Float[Array, "3"]) -> Float[Array, ""]:
     """Distance of the two planes across `normal`, a unit vector from b to a, that touch the shapes
     from between them [m]: negative where they overlap; of a half-space that of its own plane."""
     if not a.shape.scaled:
-        return separation(b, a, -normal)
+        return gap_across(b, a, -normal)
     if not b.shape.scaled:
         normal, height = height_above(a, b)
-        return height + dot(normal, a.furthest(-normal))
-    between = a.reference + a.furthest(-normal) - b.reference - b.furthest(normal)
-    return dot(normal, between)
+        return height - a.extent(-normal)
+    between = a.reference - b.reference
+    return dot(normal, between) - a.extent(-normal) - b.extent(normal)
 
 
 def conditions(

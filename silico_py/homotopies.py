@@ -30,7 +30,6 @@ def calmer(data: ProblemData, share: Float[Array, ""]) -> ProblemData:
     start takes them for, impulses would throw the bodies about before the points are found; but
     bodies that rush at each other have to be stopped.
     """
-    rushes = data.first_share is not None and data.first_share < 1
 
     def calm(m: Motion) -> Motion:
         names = "velocity", "angular_velocity", "force", "torque", "command"
@@ -40,7 +39,7 @@ def calmer(data: ProblemData, share: Float[Array, ""]) -> ProblemData:
         return c._replace(
             friction=share * c.friction,
             least_alpha=share * c.least_alpha,
-            impulse=jnp.where(rushes, 1, share) * c.impulse,
+            impulse=jnp.where(data.begins_with_member, 1, share) * c.impulse,
         )
 
     return _mapped(data, calm, lenient)

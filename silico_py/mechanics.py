@@ -10,8 +10,8 @@ from jaxtyping import Array, Float
 
 from silico_py import rotation
 from silico_py.compilation import jitted
-from silico_py.integrator import cayley_momentum
-from silico_py.one_step import arms, shift
+from silico_py.integrator import Motion, cayley_momentum
+from silico_py.one_step import motions_of
 from silico_py.scene import Scene, State, check_state
 from silico_py.solver.dense import dot, matmul
 
@@ -64,30 +64,25 @@ def momentum(scene: Scene, state: State) -> Momentum:
 
 @jitted
 def _energy(scene: Scene, state: State) -> Float[Array, ""]:
-    mass, inertia = _masses(scene)
-    position, velocity = shift(state, arms(scene))
-    spin = state.angular_velocity
-    kinetic = mass * dot(velocity, velocity) + dot(spin, jax.vmap(matmul)(inertia, spin))
-    return jnp.sum(kinetic / 2 - mass * matmul(position, scene.gravity))
+    m = _motions(scene, state)
+    spin = m.angular_velocity
+    kinetic = m.mass * dot(m.velocity, m.velocity) + dot(spin, jax.vmap(matmul)(m.inertia, spin))
+    return jnp.sum(kinetic / 2 - m.mass * matmul(m.position, scene.gravity))
 
 
 @jitted
 def _momentum(scene: Scene, state: State) -> Momentum:
-    mass, inertia = _masses(scene)
-    position, velocity = shift(state, arms(scene))
-    linear = mass[:, None] * velocity
+    m = _motions(scene, state)
+    linear = m.mass[:, None] * m.velocity
 
     def own(w: Array, inertia: Array) -> Array:
         return cayley_momentum(-scene.timestep * w, matmul(inertia, w))
 
-    turning = rotation.rotate(state.orientation, jax.vmap(own)(state.angular_velocity, inertia))
-    angular = rotation.cross(position, linear) + turning
+    turning = rotation.rotate(m.orientation, jax.vmap(own)(m.angular_velocity, m.inertia))
+    angular = rotation.cross(m.position, linear) + turning
     return Momentum(jnp.sum(linear, axis=0), jnp.sum(angular, axis=0))
 
 
-def _masses(scene: Scene) -> tuple[Float[Array, " n"], Float[Array, "n 3 3"]]:
-    """Masses and inertias of all bodies."""
-    return (
-        jnp.stack([body.mass for body in scene.bodies]),
-        jnp.stack([body.inertia for body in scene.bodies]),
-    )
+def _motions(scene: Scene, state: State) -> Motion:
+    """The bodies about their centres of mass."""
+    return motions_of(scene, state, jnp.zeros((len(scene.bodies), 6), state.position.dtype))

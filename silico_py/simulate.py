@@ -16,7 +16,7 @@ from silico_py.differentiable import advance
 from silico_py.one_step import Info
 from silico_py.options import SolverOptions, or_default
 from silico_py.scene import Scene, State, check_state
-from silico_py.validation import is_count, vector
+from silico_py.validation import given, is_count, vector
 from silico_py.warm_start import Remembered, check_guess, nothing
 
 
@@ -148,9 +148,8 @@ def _checked_controls(
         raise ValueError(f"controls: a number of steps must be a Python int, got {controls!r}")
     if hasattr(controls, "__len__"):
         return checked_control(scene, state, controls, "controls", None)
-    shown = repr(controls) if isinstance(controls, (int, float)) else type(controls).__name__
     raise ValueError(
-        f"controls: expected a number of steps, or an array (steps, n, 6), got {shown}"
+        f"controls: expected a number of steps, or an array (steps, n, 6), got {given(controls)}"
     )
 
 

@@ -13,6 +13,7 @@ from jaxtyping import Array
 
 from silico_py.primitives._checks import concrete, float_dtype, parameter, unit
 from silico_py.primitives._checks import count as count
+from silico_py.primitives._checks import given as given
 from silico_py.primitives._checks import is_count as is_count
 
 

@@ -181,6 +181,11 @@ class ProblemData(NamedTuple):
     first_share: Float[Array, ""] | None
     shares: tuple
 
+    @property
+    def begins_with_member(self) -> Bool[Array, ""] | bool:
+        """Whether a member of the homotopies is to be solved before the problem itself."""
+        return False if self.first_share is None else self.first_share < 1
+
 
 @partial(
     jax.tree_util.register_dataclass,

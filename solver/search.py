@@ -249,8 +249,7 @@ def _begun(
 def _limits(problem: Problem, lead: Lead, options: Options) -> Options:
     """Where to stop at a member: one that is no more than a place to set out from need not be
     solved to the last digit; from one that a problem begins with the way is long."""
-    begins = False if problem.first_share is None else problem.first_share < 1
-    least = jnp.where(begins, 1.0, SOFTEST)
+    least = jnp.where(problem.data.begins_with_member, 1.0, SOFTEST)
     last = lead.family == last_family(problem)
     return options.softer(jnp.where(last, lead.share, jnp.maximum(lead.share, least)))
 

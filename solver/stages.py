@@ -126,7 +126,7 @@ def _without_guess(problem: Problem) -> tuple[Array, Array | float]:
     """The first stage, and the share of the first member."""
     if problem.first_share is None:
         return jnp.asarray(COLD), FIRST_PART
-    hard = problem.first_share < 1
+    hard = problem.data.begins_with_member
     return jnp.where(hard, PART, COLD), jnp.where(hard, problem.first_share, FIRST_PART)
 
 
