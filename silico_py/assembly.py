@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from silico_py import broad_phase, friction, homotopies
 from silico_py.broad_phase import Candidates, Limits
@@ -17,9 +17,11 @@ from silico_py.common_form import common
 from silico_py.contact import (
     Contact,
     Formulation,
+    Pair,
     Side,
     doubled,
     ease,
+    flies,
     leeway,
     lighter,
     parting_speed,
@@ -42,12 +44,15 @@ Kind = Hashable  # of pieces: what they have in common, so that they can be stac
 Places = dict[tuple[int, int], tuple[Kind, int]]  # of (body, piece): its kind, its row among these
 
 
-class ContactBatch(NamedTuple):
-    """Contacts of one kind of pair: same shapes' structure, same number of bodies."""
+PairOrContact = TypeVar("PairOrContact", Pair, Contact)
+
+
+class Batch(NamedTuple, Generic[PairOrContact]):
+    """Pairs of one kind, same shapes' structure and number of bodies, or the contacts of these."""
 
     indices: np.ndarray  # positions in scene.pairs
     nodes: np.ndarray  # (pairs, arity) body indices
-    contacts: Contact  # stacked, each as seen from its first body
+    contacts: PairOrContact  # stacked, each as seen from its first body
     anchors: Float[Array, "contacts 3"]  # from where they are seen, world [m]
     candidates: Candidates | None  # where they are only the nearest of the pairs
 
@@ -114,18 +119,20 @@ def assemble(
     relaxation: Float[Array, ""],
     formulation: Formulation,
     limits: Limits = (None, None),
-) -> tuple[Problem, Variables, list[ContactBatch]]:
+) -> tuple[Problem, Variables, list[Batch[Contact]]]:
     """The step's problem, its start, and the contacts behind each group of cells.
 
     Of each kind of pair the nearest become contacts, up to a limit if there is one: that of pairs
     of bodies, or that of bodies with the environment.
     """
     cells, started = [], []
-    batches = contact_batches(scene, motions, relaxation, limits)
-    speed = batches[0].contacts.speed[0] if batches else jnp.ones((), relaxation.dtype)
-    times = _times(batches, motions, speed)
-    for batch in [_in_units(batch, times) for batch in batches]:
-        contacts, variables = each(formulation.start)(batch.contacts)
+    pieces, where = _pieces(scene)
+    batches = _pair_batches(scene, pieces, where, motions, limits)
+    speed = _unit_speed(pieces.values()) if batches else jnp.ones((), relaxation.dtype)
+    times, flying = _times(batches, motions, speed), _flying(batches, motions.mass)
+    for batch in batches:
+        contacts = _contacts(batch, relaxation, speed, times, flying)
+        contacts, variables = each(formulation.start)(contacts)
         cells.append(variables)
         started.append(batch._replace(contacts=contacts))
     scale = each(row_scale)(motions, times * speed)
@@ -142,7 +149,7 @@ def assemble(
     return problem, Variables.of(start, cells), started
 
 
-def _cell_group(batch: ContactBatch, formulation: Formulation) -> CellGroup:
+def _cell_group(batch: Batch[Contact], formulation: Formulation) -> CellGroup:
     """The contacts of a batch, begun by the formulation, as cells of the problem."""
     contacts = batch.contacts
     cone = formulation.cone(contacts.a.shape, contacts.b.shape)
@@ -161,26 +168,9 @@ def _cell_group(batch: ContactBatch, formulation: Formulation) -> CellGroup:
     )
 
 
-def contact_batches(
-    scene: Scene, motions: Motion, relaxation: Float[Array, ""], limits: Limits = (None, None)
-) -> list[ContactBatch]:
-    """Group the scene's pairs so that each kind compiles once."""
-    pieces, where = _pieces(scene)
-    speed, batches = _unit_speed(pieces.values()), []
-    for indices, pairs in _kinds(scene, pieces, where):
-        nodes, most = pairs.nodes, pairs.most(limits)
-        candidates = None
-        if most is not None:
-            candidates = broad_phase.nearest(nodes, *pairs.sides(motions), most)
-            pairs = pairs.chosen(candidates.chosen)
-        contacts, anchors = _contacts(pairs, motions, relaxation, speed)
-        if candidates is not None:
-            acting = candidates.acting
-            contacts = contacts._replace(
-                impulse=acting * contacts.impulse, least_alpha=broad_phase.least_alpha(acting)
-            )
-        batches.append(ContactBatch(indices, nodes, contacts, anchors, candidates))
-    return _in_flight(batches, motions.mass)
+def pair_batches(scene: Scene, motions: Motion, limits: Limits = (None, None)) -> list[Batch[Pair]]:
+    """The scene's pairs, or the nearest of them, grouped so that each kind compiles once."""
+    return _pair_batches(scene, *_pieces(scene), motions, limits)
 
 
 def kinds_of(scene: Scene) -> list[Pairs]:
@@ -203,20 +193,75 @@ def _kinds(
         yield indices, Pairs(pieces[kind_a], pieces[kind_b], rows_a, rows_b, coefficients)
 
 
-def _in_flight(batches: list[ContactBatch], mass: Float[Array, " n"]) -> list[ContactBatch]:
-    """The batches, with pairs marked whose bodies fly apart from all that they may touch."""
-    flying = _of_bodies(batches, lambda c: jnp.where(c.flies, 0.0, 1.0), mass) == 0
+def _pair_batches(
+    scene: Scene, pieces: dict[Kind, PieceBatch], where: Places, motions: Motion, limits: Limits
+) -> list[Batch[Pair]]:
+    """The pairs of each kind that become contacts."""
+    batches = []
+    for indices, pairs in _kinds(scene, pieces, where):
+        nodes, most = pairs.nodes, pairs.most(limits)
+        candidates = None
+        if most is not None:
+            candidates = broad_phase.nearest(nodes, *pairs.sides(motions), most)
+            pairs = pairs.chosen(candidates.chosen)
+        batches.append(Batch(indices, nodes, *_seen(pairs, motions), candidates))
+    return batches
 
-    def flagged(batch: ContactBatch) -> Contact:
-        return batch.contacts._replace(in_flight=jnp.all(taken(flying, batch.touched), axis=1))
 
-    return [batch._replace(contacts=flagged(batch)) for batch in batches]
+def _seen(pairs: Pairs, motions: Motion) -> tuple[Pair, Float[Array, "contacts 3"]]:
+    """The pairs, and the points from which they are seen: far from the origin positions would be
+    rounded."""
+    a, b = pairs.sides(motions)
+    anchors = jax.lax.stop_gradient(a.motion.position)
+    a, b = (each(seen_from)(side, anchors) for side in (a, b))
+    length = each(pair_length)(a.shape, b.shape)
+    a, b = (
+        side._replace(map=each(SlackMap.in_pair)(side.map, side.shape, length)) for side in (a, b)
+    )
+    return Pair(a, b, pairs.friction, length, each(broad_phase.clearance)(a, b)), anchors
+
+
+def _contacts(
+    batch: Batch[Pair],
+    relaxation: Float[Array, ""],
+    speed: Float[Array, ""],
+    times: Float[Array, " n"],
+    flying: Bool[Array, " n"],
+) -> Contact:
+    """Contacts of the pairs, in the larger of the units of their two bodies, `times` that of the
+    scene: what a body is pressed into is measured like it."""
+    a, b, coefficient, length, clearance = batch.contacts
+    speed = speed * jnp.max(taken(times, batch.touched), axis=1)
+    slip, one = each(slip_unit)(a, b, speed), jnp.ones_like(length)
+    acting = None if batch.candidates is None else batch.candidates.acting
+    impulse = speed * each(lighter)(a, b)
+    return Contact(
+        a=a,
+        b=b,
+        friction=coefficient,
+        relaxation=jnp.broadcast_to(relaxation, length.shape),
+        impulse=impulse if acting is None else acting * impulse,
+        length=length,
+        speed=speed,
+        slip=slip,
+        least_alpha=one if acting is None else broad_phase.least_alpha(acting),
+        clearance=clearance,
+        in_flight=jnp.all(taken(flying, batch.touched), axis=1),
+        leeway=leeway(length, a.motion.timestep, slip),
+        origin=jnp.zeros_like(a.position),
+        slack_unit=one,
+    )
+
+
+def _flying(batches: list[Batch[Pair]], mass: Float[Array, " n"]) -> Bool[Array, " n"]:
+    """Which bodies fly apart from all that they may touch."""
+    return _of_bodies(batches, lambda p: jnp.where(flies(p.clearance), 0.0, 1.0), mass) == 0
 
 
 def _of_bodies(
-    batches: list[ContactBatch], number: Callable[[Contact], Array], mass: Float[Array, " n"]
+    batches: list[Batch[Pair]], number: Callable[[Pair], Array], mass: Float[Array, " n"]
 ) -> Float[Array, " n"]:
-    """A number of each contact, summed over those of each body."""
+    """A number of each pair, summed over those of each body."""
     total = jnp.zeros_like(mass)
     for batch in batches:
         values = jnp.broadcast_to(number(batch.contacts)[:, None], batch.touched.shape)
@@ -225,27 +270,16 @@ def _of_bodies(
 
 
 def _times(
-    batches: list[ContactBatch], motions: Motion, speed: Float[Array, ""]
+    batches: list[Batch[Pair]], motions: Motion, speed: Float[Array, ""]
 ) -> Float[Array, " n"]:
     """How many times larger the unit of speed is for each body: those that overlap have to part,
     and those that are pressed have to be held.
 
     In a small unit impulses would be far from their start.
     """
-    parting = _of_bodies(batches, lambda c: each(parting_speed)(c.a, c.b), motions.mass)
+    parting = _of_bodies(batches, lambda p: each(parting_speed)(p.a, p.b), motions.mass)
     pressed = motions.timestep * safe_norm(motions.force) / motions.mass
     return doubled(jnp.maximum(parting, pressed) / (LARGE * speed))
-
-
-def _in_units(batch: ContactBatch, times: Float[Array, " n"]) -> ContactBatch:
-    """The contacts in the larger of the units of their two bodies, `times` that of the scene: what
-    a body is pressed into is measured like it."""
-    c, most = batch.contacts, jnp.max(taken(times, batch.touched), axis=1)
-    speed = most * c.speed
-    slip = each(slip_unit)(c.a, c.b, speed)
-    impulse, room = most * c.impulse, leeway(c.length, c.a.motion.timestep, slip)
-    contacts = c._replace(speed=speed, slip=slip, impulse=impulse, leeway=room)
-    return batch._replace(contacts=contacts)
 
 
 def _pieces(scene: Scene) -> tuple[dict[Kind, PieceBatch], Places]:
@@ -331,38 +365,3 @@ def _friction_of(scene: Scene, pairs: np.ndarray) -> Float[Array, " pairs"]:
     if jnp.ndim(scene.friction):
         return scene.friction[pairs]
     return jnp.broadcast_to(scene.friction, pairs.shape)
-
-
-def _contacts(
-    pairs: Pairs, motions: Motion, relaxation: Array, speed: Array
-) -> tuple[Contact, Float[Array, "contacts 3"]]:
-    """Contacts, and the points from which they are seen: far from the origin positions would be
-    rounded."""
-    a, b = pairs.sides(motions)
-    anchors = jax.lax.stop_gradient(a.motion.position)
-    a, b = (each(seen_from)(side, anchors) for side in (a, b))
-    length = each(pair_length)(a.shape, b.shape)
-    relaxation, speed = (jnp.broadcast_to(v, length.shape) for v in (relaxation, speed))
-    a, b = (
-        side._replace(map=each(SlackMap.in_pair)(side.map, side.shape, length)) for side in (a, b)
-    )
-    origin, one = jnp.zeros_like(a.position), jnp.ones_like(length)
-    impulse = speed * each(lighter)(a, b)
-    slip, clearance = each(slip_unit)(a, b, speed), each(broad_phase.clearance)(a, b)
-    contacts = Contact(
-        a=a,
-        b=b,
-        friction=pairs.friction,
-        relaxation=relaxation,
-        impulse=impulse,
-        length=length,
-        speed=speed,
-        slip=slip,
-        origin=origin,
-        slack_unit=one,
-        least_alpha=one,
-        clearance=clearance,
-        in_flight=jnp.zeros_like(length, bool),  # see `_in_flight`
-        leeway=one,
-    )
-    return contacts, anchors

@@ -57,6 +57,11 @@ def slip_unit(a: Side, b: Side, speed: Float[Array, ""]) -> Float[Array, ""]:
     return jnp.maximum(speed, fast / FAST)
 
 
+def flies(clearance: Float[Array, "*batch"]) -> Bool[Array, "*batch"]:
+    """Whether free motion ends with a pair apart."""
+    return clearance > CLEAR
+
+
 def doubled(least: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """The smallest power of two from 1 on that is not below this: a unit without a derivative."""
     return jnp.exp2(jnp.ceil(jnp.log2(jnp.maximum(1, jax.lax.stop_gradient(least)))))
@@ -100,8 +105,22 @@ class Nested(NamedTuple):
     warm: Warm
 
 
+class Pair(NamedTuple):
+    """Two pieces that may touch in a step, as they are before it."""
+
+    a: Side
+    b: Side
+    friction: Float[Array, ""]
+    length: Float[Array, ""]  # unit of length [m]
+    clearance: Float[Array, ""]  # scaling that free motion ends above
+
+
 class Contact(NamedTuple):
-    """Parameters of one contact for one step."""
+    """A pair with equations, in its units: parameters of one contact for one step.
+
+    The last three are the formulation's: until it has started the contact, they are those of one
+    that is near, with its origin at the anchor.
+    """
 
     a: Side
     b: Side
@@ -111,23 +130,18 @@ class Contact(NamedTuple):
     length: Float[Array, ""]  # unit of length [m]
     speed: Float[Array, ""]  # unit of speed: that of the scene, more for bodies that overlap [m/s]
     slip: Float[Array, ""]  # unit of slip: the same, more for fast pairs [m/s]
-    origin: Float[Array, "3"]  # of the contact point unknown, world [m]
-    slack_unit: Float[Array, ""]  # of shapes and friction: 1, more for distant pairs
     least_alpha: Float[Array, ""]  # at the end of the step: 1, less lets shapes overlap
     clearance: Float[Array, ""]  # scaling that free motion ends above
     in_flight: Bool[Array, ""]  # whether it does so with every pair of both bodies
     leeway: Float[Array, ""]  # products of friction over those of the gap, on the way
+    origin: Float[Array, "3"]  # of the contact point unknown, world [m]
+    slack_unit: Float[Array, ""]  # of shapes and friction: 1, more for distant pairs
     nested: Nested | None = None
 
     @property
     def arity(self) -> int:
         """Number of moving bodies."""
         return 1 if self.b.motion is None else 2
-
-    @property
-    def flies(self) -> Bool[Array, "*batch"]:
-        """Whether free motion ends with the pair apart."""
-        return self.clearance > CLEAR
 
     @property
     def sliding(self) -> Float[Array, "*batch"]:
@@ -201,7 +215,7 @@ class Formulation:
         jacobian: `(y, x, z, contact, easing) -> CellJacobian`, see `CellGroup`.
         pose_derivative: of (nodes, local, slack) by position [m] and rotation vector (world)
             of each body before the step, parameters of the contact held.
-        start: the contact with its origin, and its variables at the start.
+        start: the contact with what the formulation chooses of it, and its variables at the start.
         touch: `(y, x, z, contact) -> Touch`.
         prepare, fusible: see `CellGroup`.
     """

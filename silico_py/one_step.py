@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from silico_py import rotation
-from silico_py.assembly import ContactBatch, assemble
+from silico_py.assembly import Batch, assemble
 from silico_py.broad_phase import Limits, Separation
 from silico_py.contact import Contact, Formulation, Touch
 from silico_py.friction import project
@@ -91,7 +91,7 @@ class Begun(NamedTuple):
     arm: Float[Array, "n 3"]
     problem: Problem
     start: Variables
-    batches: list[ContactBatch]
+    batches: list[Batch[Contact]]
     known: Remembered | None
     guess: Guess | None
 
@@ -236,7 +236,7 @@ def arms(scene: Scene) -> Float[Array, "n 3"]:
 
 
 def info_of(
-    batches: list[ContactBatch],
+    batches: list[Batch[Contact]],
     solution: Solution,
     guess: Remembered | None,
     formulation: Formulation,

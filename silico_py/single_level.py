@@ -27,6 +27,7 @@ from silico_py.contact import (
     current,
     doubled,
     exchange,
+    flies,
 )
 from silico_py.primitives import ConvexShape
 from silico_py.solver import CellResidual, CellVariables, ProductCone
@@ -109,7 +110,7 @@ def start_contact(c: Contact) -> tuple[Contact, CellVariables]:
     No solution follows it, so it has no derivatives.
     """
     a, b = (current(side) for side in jax.lax.stop_gradient((c.a, c.b)))
-    s = central_start(_told_apart(a, b), b, ~c.flies)
+    s = central_start(_told_apart(a, b), b, ~flies(c.clearance))
     alpha, dtype = s.primal.alpha, s.primal.alpha.dtype
     # What is far away and stays there has slacks and, at a long arm, slips of that size: their
     # products would be as large, and steps that suit them none that suits what touches.

@@ -18,9 +18,9 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from silico_py import friction
-from silico_py.assembly import ContactBatch, Pairs
+from silico_py.assembly import Batch, Pairs
 from silico_py.broad_phase import Limits
-from silico_py.contact import Formulation
+from silico_py.contact import Contact, Formulation
 from silico_py.solver import CellVariables, Guess, Variables
 
 ORDER = 2  # of the polynomial, at most
@@ -72,7 +72,7 @@ def nothing(
 def remember(
     solution: Variables,
     usable: Bool[Array, ""],
-    batches: list[ContactBatch],
+    batches: list[Batch[Contact]],
     before: Remembered | None = None,
 ) -> Remembered:
     """A solution for the contacts of these batches, after `before` for the same contacts."""
@@ -109,7 +109,7 @@ def check_guess(guess: object) -> None:
 
 
 def recall(
-    remembered: Remembered | None, start: Variables, batches: list[ContactBatch]
+    remembered: Remembered | None, start: Variables, batches: list[Batch[Contact]]
 ) -> Remembered | None:
     """What was remembered, for the contacts of a step with these batches that starts at `start`.
 
@@ -130,7 +130,7 @@ def recall(
     return remembered._replace(differences=_with_slip(matched, batches, jnp.divide))
 
 
-def guess_of(remembered: Remembered, batches: list[ContactBatch]) -> Guess:
+def guess_of(remembered: Remembered, batches: list[Batch[Contact]]) -> Guess:
     """What was recalled for these batches, as a guess."""
     last = jax.tree.map(lambda v: v[0], remembered.differences)
     # In longer steps the start leads to a solution as soon.
@@ -139,7 +139,7 @@ def guess_of(remembered: Remembered, batches: list[ContactBatch]) -> Guess:
     return Guess(remembered.predictions, remembered.usable, other)
 
 
-def _undirected(w: Variables, batches: list[ContactBatch]) -> Variables:
+def _undirected(w: Variables, batches: list[Batch[Contact]]) -> Variables:
     """The guess with friction that has no direction: where slip ends or turns round in a step, the
     one before says nothing, and close to a solution there is no room to turn.
 
@@ -161,7 +161,7 @@ def _undirected(w: Variables, batches: list[ContactBatch]) -> Variables:
     return Variables.of(w.y, tuple(cells))
 
 
-def _fits(remembered: Remembered, start: Variables, batches: list[ContactBatch]) -> bool:
+def _fits(remembered: Remembered, start: Variables, batches: list[Batch[Contact]]) -> bool:
     """Whether each pair may be found: where only the nearest are taken, so they were before."""
     then, now = remembered.differences.layout, start.layout
     if remembered.usable.ndim or then.nodes != now.nodes or len(then.groups) != len(now.groups):
@@ -176,7 +176,7 @@ def _fits(remembered: Remembered, start: Variables, batches: list[ContactBatch])
 
 
 def _with_slip(
-    w: Variables, batches: list[ContactBatch], scaled: Callable[[Array, Array], Array]
+    w: Variables, batches: list[Batch[Contact]], scaled: Callable[[Array, Array], Array]
 ) -> Variables:
     """The variables with the slacks of friction taken to m/s, or back: their unit changes with the
     speed."""

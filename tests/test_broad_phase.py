@@ -13,7 +13,7 @@ from stepping import assembled, nothing_known
 
 import silico_py as sp
 from silico_py import broad_phase, rotation
-from silico_py.assembly import contact_batches, kinds_of
+from silico_py.assembly import kinds_of, pair_batches
 from silico_py.collision_program import Piece, SlackMap, pair_length
 from silico_py.one_step import motions_of
 from silico_py.solver import Variables
@@ -58,7 +58,7 @@ def test_pairs_that_act_keep_their_friction(balls):
     @jax.jit
     def acting(state):
         motions = motions_of(scene, state, jnp.zeros((4, 6)))
-        batches = contact_batches(scene, motions, jnp.asarray(RHO), (FEWEST, FEWEST))
+        batches = pair_batches(scene, motions, (FEWEST, FEWEST))
         chosen = [jnp.asarray(batch.indices)[batch.candidates.chosen] for batch in batches]
         return chosen, [batch.contacts.friction for batch in batches]
 

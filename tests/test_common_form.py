@@ -111,7 +111,7 @@ def batches(scene, state):
 
     def trace(state):
         motions = motions_of(scene, state, jnp.zeros((len(scene.bodies), 6)))
-        found.extend(assembly.contact_batches(scene, motions, jnp.asarray(1e-6)))
+        found.extend(assembly.pair_batches(scene, motions))
 
     jax.eval_shape(trace, state)
     return found

@@ -12,7 +12,7 @@ from jax.flatten_util import ravel_pytree
 from stepping import assembled, members_of, rolled, stacked, stepped, thrown
 
 import silico_py as sp
-from silico_py.assembly import contact_batches
+from silico_py.assembly import pair_batches
 from silico_py.contact_jacobian import SINGLE_LEVEL
 from silico_py.one_step import motions_of
 from silico_py.simulate import checked_control
@@ -310,7 +310,7 @@ def test_no_derivative_depends_on_the_length_of_a_quaternion():
 
     def of_scene(scene):
         applied = checked_control(scene, state, None)
-        batches = contact_batches(scene, motions_of(scene, state, applied), jnp.asarray(1e-3))
+        batches = pair_batches(scene, motions_of(scene, state, applied))
         contacts = [side for batch in batches for side in (batch.contacts.a, batch.contacts.b)]
         found = jax.tree.leaves([(side.position, side.rotation) for side in contacts])
         inertia = scene.bodies[0].shapes.mass_properties().inertia

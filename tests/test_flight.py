@@ -10,7 +10,8 @@ from scipy.spatial.transform import Rotation
 from stepping import stepped, stepped_each, turned
 
 import silico_py as sp
-from silico_py.assembly import contact_batches
+from silico_py import contact
+from silico_py.assembly import pair_batches
 from silico_py.integrator import next_pose
 from silico_py.one_step import motions_of
 from silico_py.simulate import checked_control
@@ -134,8 +135,8 @@ def motions(scene, state):
 
 @jax.jit
 def flies(scene, state):
-    batches = contact_batches(scene, motions(scene, state), jnp.asarray(RHO))
-    return batches[0].contacts.flies[0]
+    (batch,) = pair_batches(scene, motions(scene, state))
+    return contact.flies(batch.contacts.clearance[0])
 
 
 def test_what_flies_apart_is_apart():

@@ -12,11 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from silico_py.assembly import contact_batches
+from silico_py.assembly import pair_batches
 from silico_py.collision import ITERATIONS as COLLISION_ITERATIONS
 from silico_py.collision import solve_collision
 from silico_py.compilation import compiler_options
-from silico_py.contact import Contact, current
+from silico_py.contact import Pair, current
 from silico_py.one_step import motions_of
 from silico_py.options import SolverOptions
 from silico_py.scene import Scene, State
@@ -136,18 +136,18 @@ def _compiled(function: Callable, optimize: bool, *args: object) -> Callable:
     return jax.jit(function).lower(*args).compile(how)
 
 
-def violation(scene: Scene, state: State, relaxation: Array) -> Float[Array, ""]:
+def violation(scene: Scene, state: State, relaxation: float | Array) -> Float[Array, ""]:
     """Largest (1 - alpha)+ over the pairs of a scene, from collision solves of their own; infinite
     where one of them does not converge."""
     motions = motions_of(scene, state, jnp.asarray(checked_control(scene, state, None)))
     worst = jnp.zeros((), state.position.dtype)
 
-    def alpha(c: Contact) -> Array:
-        a, b = current(c.a), current(c.b)
-        found = solve_collision(a, b, c.length, relaxation, COLLISION_ITERATIONS)
+    def alpha(p: Pair) -> Array:
+        a, b = current(p.a), current(p.b)
+        found = solve_collision(a, b, p.length, relaxation, COLLISION_ITERATIONS)
         return jnp.where(found.converged, found.alpha, -jnp.inf)
 
-    for batch in contact_batches(scene, motions, relaxation):
+    for batch in pair_batches(scene, motions):
         worst = jnp.maximum(worst, jnp.max(1 - jax.vmap(alpha)(batch.contacts)))
     return worst
 
