@@ -39,23 +39,7 @@ from silico_py.solver.problem import (
     mean_product,
     targets,
 )
-from silico_py.solver.stages import (
-    COLD,
-    EASED,
-    FOLLOW,
-    FOLLOW_ON,
-    GO_ON,
-    GUESSED,
-    LOOK_ON,
-    OTHER,
-    TURN,
-    Base,
-    Guess,
-    Lead,
-    following,
-    last_family,
-    leads,
-)
+from silico_py.solver.stages import Base, Guess, Lead, Stage, following, last_family, leads
 from silico_py.solver.status import Status
 from silico_py.solver.vectors import Variables
 
@@ -196,7 +180,7 @@ def _search(
 ) -> Solution:
     """Attempts one after another; a single one where the problem is monotone."""
     if problem.monotone:
-        how = _attempt(problem, jnp.asarray(COLD))
+        how = _attempt(problem, jnp.asarray(Stage.COLD))
         it = begin(problem, start, jnp.zeros((), int), how, options)
         return _solution(walk(problem, it, how, options), options)
 
@@ -276,24 +260,24 @@ def _first(problem: Problem, start: Variables, options: Options, guess: Base | N
 def _attempt(problem: Problem, stage: Array) -> Attempt:
     """How to walk at a stage."""
     return Attempt(
-        easing=jnp.where(stage == EASED, -1.0 if problem.is_single else 1.0, 0.0),
+        easing=jnp.where(stage == Stage.EASED, -1.0 if problem.is_single else 1.0, 0.0),
         longest=jnp.array(_longests(problem))[stage],
-        follow=(stage == TURN) | (stage == FOLLOW) | (stage == FOLLOW_ON),
-        closely=stage != TURN,
-        timid=(stage == GUESSED) | (stage == OTHER),
-        brief=(stage == COLD) & problem.is_single,
-        eases=stage != OTHER,
+        follow=(stage == Stage.TURN) | (stage == Stage.FOLLOW) | (stage == Stage.FOLLOW_ON),
+        closely=stage != Stage.TURN,
+        timid=(stage == Stage.GUESSED) | (stage == Stage.OTHER),
+        brief=(stage == Stage.COLD) & problem.is_single,
+        eases=stage != Stage.OTHER,
     )
 
 
 def _longests(problem: Problem) -> list[int]:
     """Steps of an attempt at each stage."""
     nodes, cells = len(problem.node_scale), sum(len(group.nodes) for group in problem.groups)
-    longests = (FOLLOW_ON + 1) * [max(LONGEST, min(MOST, PER_NODE * nodes))]
-    for stage in (GUESSED, OTHER):
+    longests = len(Stage) * [max(LONGEST, min(MOST, PER_NODE * nodes))]
+    for stage in (Stage.GUESSED, Stage.OTHER):
         longests[stage] = max(LONGEST_GUESS, min(MOST_GUESS, int(GUESS_PER_CELL * cells)))
-    longests[LOOK_ON] = 0
-    for stage in (TURN, FOLLOW, FOLLOW_ON):
+    longests[Stage.LOOK_ON] = 0
+    for stage in (Stage.TURN, Stage.FOLLOW, Stage.FOLLOW_ON):
         longests[stage] = LONGEST_PATH * (2 if problem.has_many_nodes else 1)
     return longests
 
@@ -303,25 +287,25 @@ def _departure(
 ) -> Variables:
     """Where the next attempt sets out."""
     lead, rho, fold = s.lead, options.relaxation, s.last.fold
-    wanted = jnp.where(lead.stage == FOLLOW_ON, lead.looked, lead.looked**2)
+    wanted = jnp.where(lead.stage == Stage.FOLLOW_ON, lead.looked, lead.looked**2)
     solved = jnp.maximum(rho, mean_product(problem, lead.base))  # of a solution at hand
-    least = jnp.where(lead.stage == GUESSED, rho, solved)
+    least = jnp.where(lead.stage == Stage.GUESSED, rho, solved)
     product = jnp.clip(GUESS_PRODUCT * wanted, least, 1)
-    from_fold, there = lead.stage == TURN, mean_product(problem, fold)
+    from_fold, there = lead.stage == Stage.TURN, mean_product(problem, fold)
     if problem.is_single:
         free = (there < EARLY) & (there > STUCK * s.last.fold_residual)
-        from_fold |= (lead.stage == EASED) & (s.last.folds > 0) & free
+        from_fold |= (lead.stage == Stage.EASED) & (s.last.folds > 0) & free
     place, product = choose(from_fold, (fold, there), (lead.base, product))
     pushed = centred(problem, place, targets(problem, product, rho))
-    guessed = lead.stage == GUESSED
-    as_it_is = (lead.stage == LOOK_ON) | guessed & is_done(s.last, options)
-    leaves = from_fold | guessed | (lead.stage >= GO_ON)
+    guessed = lead.stage == Stage.GUESSED
+    as_it_is = (lead.stage == Stage.LOOK_ON) | guessed & is_done(s.last, options)
+    leaves = from_fold | guessed | (lead.stage >= Stage.GO_ON)
     w = choose(as_it_is, lead.base, choose(leaves, pushed, start))
-    return w if other is None else choose(lead.stage == OTHER, other.variables, w)
+    return w if other is None else choose(lead.stage == Stage.OTHER, other.variables, w)
 
 
 def _unfinished(s: _Search, options: Options) -> Bool[Array, ""]:
-    untried = (s.last.iterations == 0) & (s.lead.stage <= COLD) & ~s.done
+    untried = (s.last.iterations == 0) & (s.lead.stage <= Stage.COLD) & ~s.done
     left = s.last.iterations < options.max_iterations
     return s.resumes | untried | s.closing | (left & ~s.done)
 
@@ -331,14 +315,16 @@ def _next(
 ) -> _Search:
     """What follows after the attempt of `s` ended at `it`."""
     whole, done = s.lead.share == 1, is_done(it, options)
-    error = jnp.where(whole & (s.lead.stage != LOOK_ON), it.measures.error, jnp.inf)
+    error = jnp.where(whole & (s.lead.stage != Stage.LOOK_ON), it.measures.error, jnp.inf)
     best = choose(error < s.error, it.w, s.best)
     lead, *others = following(problem, s.leads, it, done, other is not None and other.usable)
     # What ends unsolved, or with another member, is judged by the problem itself.
     closing = (it.iterations >= options.max_iterations) & ~(done & whole) & ~s.closing
     # An attempt ends where a condition is not finite only if it began there.
-    lost = ~it.measures.is_finite & (s.lead.stage == COLD)
-    at_best = lead._replace(stage=jnp.asarray(LOOK_ON), share=jnp.ones_like(lead.share), base=best)
+    lost = ~it.measures.is_finite & (s.lead.stage == Stage.COLD)
+    at_best = lead._replace(
+        stage=jnp.asarray(Stage.LOOK_ON), share=jnp.ones_like(lead.share), base=best
+    )
     return _Search(
         leads=(choose(closing, at_best, lead), *others),
         last=it,

@@ -17,6 +17,7 @@ Source: Allgower and Georg, Numerical Continuation Methods, 1990, chapter 2 (emb
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -26,19 +27,6 @@ from silico_py.solver.iterate import Iterate
 from silico_py.solver.problem import Problem, choose
 from silico_py.solver.vectors import Variables
 
-# The stages of a search, one attempt each:
-# GUESSED    from a guess,
-# OTHER      from another one, as it is, if the first was close,
-# COLD       from the start,
-# TURN       along the path from the first fold of COLD,
-# EASED      from the start, or of a node alone from its first fold, eased from the beginning,
-# FOLLOW     along the path from the start,
-# PART       at a member of a family, from the start,
-# LOOK_ON    no step: only the residual at a member further on,
-# GO_ON      at that member, from the solution of the last one,
-# FOLLOW_ON  the same along the path.
-GUESSED, OTHER, COLD, TURN, EASED, FOLLOW, PART, LOOK_ON, GO_ON, FOLLOW_ON = range(10)
-
 # Residual of a guess from which on it is not tried, and of one in a crowd.
 FAR_GUESS, FAR_IN_CROWD = 0.5, 5.0
 CLOSE_GUESS = 0.02  # the same below which another guess is tried after it
@@ -47,6 +35,34 @@ CLOSE_GUESS = 0.02  # the same below which another guess is tried after it
 CLOSE, FAR = 1e-2, 0.5
 FIRST_PART = 0.1  # share of the first member of a family, unless the problem names one
 LEAST_WAY = 1e-5  # between two members: where it is less the solutions at hand end
+
+
+class Stage(IntEnum):
+    """What one attempt of a search does, in the order of one search.
+
+    Attributes:
+        GUESSED: from a guess.
+        OTHER: from another one, as it is, if the first was close.
+        COLD: from the start.
+        TURN: along the path from the first fold of COLD.
+        EASED: from the start, or of a node alone from its first fold, eased from the beginning.
+        FOLLOW: along the path from the start.
+        PART: at a member of a family, from the start.
+        LOOK_ON: no step, only the residual at a member further on.
+        GO_ON: at that member, from the solution of the last one.
+        FOLLOW_ON: the same along the path.
+    """
+
+    GUESSED = 0
+    OTHER = 1
+    COLD = 2
+    TURN = 3
+    EASED = 4
+    FOLLOW = 5
+    PART = 6
+    LOOK_ON = 7
+    GO_ON = 8
+    FOLLOW_ON = 9
 
 
 class Guess(NamedTuple):
@@ -89,13 +105,13 @@ def leads(problem: Problem, guess: Base) -> tuple[Lead, ...]:
     """The leads of all families before any attempt, the present one first."""
     cold, part = _without_guess(problem)
     far = FAR_IN_CROWD if problem.is_crowded else FAR_GUESS
-    stage = jnp.where(guess.usable & (guess.residual < far), GUESSED, cold)
+    stage = jnp.where(guess.usable & (guess.residual < far), Stage.GUESSED, cold)
     one = jnp.ones_like(guess.residual)
-    share = jnp.where(stage == PART, part, one)
+    share = jnp.where(stage == Stage.PART, part, one)
     family = jnp.zeros((), int)
     base = guess.variables, guess.residual
     first = Lead(family, stage, share, *base, solved=0 * one, reach=part * one)
-    member = first._replace(stage=jnp.asarray(PART), share=part * one)
+    member = first._replace(stage=jnp.asarray(Stage.PART), share=part * one)
     others = (member._replace(family=family + k) for k in range(1, last_family(problem) + 1))
     return first, *others
 
@@ -118,16 +134,17 @@ def following(
     """
     stage = all_leads[0].stage
     after = _onwards(problem, all_leads[0], it, done, has_other), *all_leads[1:]
-    ends = ~done & (stage > OTHER) & ((after[0].stage == PART) | (stage == FOLLOW_ON))
+    failed = ~done & (stage > Stage.OTHER)
+    ends = failed & ((after[0].stage == Stage.PART) | (stage == Stage.FOLLOW_ON))
     return choose(ends, (*after[1:], after[0]), after)
 
 
 def _without_guess(problem: Problem) -> tuple[Array, Array | float]:
     """The first stage, and the share of the first member."""
     if problem.first_share is None:
-        return jnp.asarray(COLD), FIRST_PART
+        return jnp.asarray(Stage.COLD), FIRST_PART
     hard = problem.data.begins_with_member
-    return jnp.where(hard, PART, COLD), jnp.where(hard, problem.first_share, FIRST_PART)
+    return jnp.where(hard, Stage.PART, Stage.COLD), jnp.where(hard, problem.first_share, FIRST_PART)
 
 
 def _onwards(
@@ -135,20 +152,20 @@ def _onwards(
 ) -> Lead:
     """Where a family goes on after its attempt ended at `it`."""
     stage = lead.stage
-    success = done & (lead.share < 1) & (stage != LOOK_ON)
-    stays = (stage == LOOK_ON) | (stage == GO_ON) & ~done  # with this member
-    ended = (stage == FOLLOW_ON) & ~done & (lead.share - lead.solved < LEAST_WAY)
+    success = done & (lead.share < 1) & (stage != Stage.LOOK_ON)
+    stays = (stage == Stage.LOOK_ON) | (stage == Stage.GO_ON) & ~done  # with this member
+    ended = (stage == Stage.FOLLOW_ON) & ~done & (lead.share - lead.solved < LEAST_WAY)
     solved = jnp.select([ended, success], [0, lead.share], lead.solved)
-    held = stays | (stage <= FOLLOW)
+    held = stays | (stage <= Stage.FOLLOW)
     # Others may lie beyond.
     reach = jnp.select([held, ended], [lead.reach, (1 + lead.solved) / 2], _reach(lead, success))
     next_stage = _next_stage(problem, lead, it, done, stays, solved, has_other)
-    share = jnp.select([stays, next_stage <= FOLLOW], [lead.share, 1], solved + reach)
+    share = jnp.select([stays, next_stage <= Stage.FOLLOW], [lead.share, 1], solved + reach)
     return lead._replace(
         stage=next_stage,
         share=share.astype(lead.share.dtype),
         base=choose(success, it.w, lead.base),
-        looked=jnp.where(stage == LOOK_ON, it.measures.residual, lead.looked),
+        looked=jnp.where(stage == Stage.LOOK_ON, it.measures.residual, lead.looked),
         solved=solved,
         reach=reach,
     )
@@ -157,7 +174,7 @@ def _onwards(
 def _reach(lead: Lead, success: Array) -> Array:
     """From the first member to the problem itself; then twice as far, after a failure half."""
     way, rest = lead.share - lead.solved, 1 - lead.share
-    further = jnp.where(lead.stage == PART, rest, jnp.minimum(2 * way, rest))
+    further = jnp.where(lead.stage == Stage.PART, rest, jnp.minimum(2 * way, rest))
     return jnp.where(success, further, way / 2)
 
 
@@ -172,20 +189,21 @@ def _next_stage(
 ) -> Array:
     """The next stage; `stays` says whether it is one of the same member."""
     stage, (cold, _) = lead.stage, _without_guess(problem)
-    tries_other = has_other & (stage == GUESSED) & (lead.looked < CLOSE_GUESS)
+    tries_other = has_other & (stage == Stage.GUESSED) & (lead.looked < CLOSE_GUESS)
     lost = it.stalled & (it.measures.error > FAR)
     turns = problem.has_many_nodes & ~lost | (it.measures.error < CLOSE)
-    after_cold = jnp.where(turns, TURN, EASED)
-    after_eased = PART if problem.is_single else FOLLOW
+    after_cold = jnp.where(turns, Stage.TURN, Stage.EASED)
+    after_eased = Stage.PART if problem.is_single else Stage.FOLLOW
     return jnp.select(
         [
             tries_other,
-            stage <= OTHER,
-            stage == COLD,
-            stays | (stage == TURN),
-            stage == EASED,
+            stage <= Stage.OTHER,
+            stage == Stage.COLD,
+            stays | (stage == Stage.TURN),
+            stage == Stage.EASED,
             solved > 0,
         ],
-        [OTHER, cold, after_cold, stage + 1, after_eased, LOOK_ON],
-        PART,
+        # One further: TURN to EASED, LOOK_ON to GO_ON, that to FOLLOW_ON.
+        [Stage.OTHER, cold, after_cold, stage + 1, after_eased, Stage.LOOK_ON],
+        Stage.PART,
     )

@@ -12,14 +12,16 @@ from silico_py.solver import CellVariables, Options, Variables, kkt, search, sol
 from silico_py.solver import path as paths
 from silico_py.solver.iterate import moved
 from silico_py.solver.problem import conditions
+from silico_py.solver.stages import Stage
 
 RHO = 1e-8
 
 
 def found(problem, start, monkeypatch):
     """By the path from the start alone."""
-    monkeypatch.setattr(stages, "COLD", stages.FOLLOW)  # before all else
-    longests = [50 if stage == stages.FOLLOW else 0 for stage in range(stages.FOLLOW_ON + 1)]
+    first = jnp.asarray(Stage.FOLLOW), stages.FIRST_PART  # before all else
+    monkeypatch.setattr(stages, "_without_guess", lambda problem: first)
+    longests = [50 if stage == Stage.FOLLOW else 0 for stage in Stage]
     monkeypatch.setattr(search, "_longests", lambda problem: longests)
     options = Options(jnp.asarray(RHO), jnp.asarray(RHO / 10), 100, 3)
     return solve(replace(problem, homotopies=()), start_at(start), options)

@@ -10,21 +10,22 @@ from folding import folded, root_of, start_at
 
 from silico_py.solver import Options, Problem, Status, search, solve, stages
 from silico_py.solver.problem import conditions, product_norm, remainder, residual_norm
+from silico_py.solver.stages import Stage
 
 RHO = jnp.asarray(1e-8)
 
 
 def allow(monkeypatch, *allowed):
     """No attempt but those at these stages may take a step."""
-    longests = [10 if stage in allowed else 0 for stage in range(stages.FOLLOW_ON + 1)]
+    longests = [10 if stage in allowed else 0 for stage in Stage]
     monkeypatch.setattr(search, "_longests", lambda problem: longests)
 
 
 @pytest.mark.parametrize("constant", [2.5, 3.0, 6.0])
 @pytest.mark.parametrize("start", [2.0, 2.5, 3.0])
-@pytest.mark.parametrize("way", [stages.GO_ON, stages.FOLLOW_ON])
+@pytest.mark.parametrize("way", [Stage.GO_ON, Stage.FOLLOW_ON])
 def test_family_leads_to_a_root_behind_a_minimum(constant, start, way, monkeypatch):
-    allow(monkeypatch, stages.PART, way)
+    allow(monkeypatch, Stage.PART, way)
     problem = folded(constant)
     found = solve(problem, start_at(start), Options(RHO, RHO / 10, 300, 3))
     assert bool(found.converged), found.iterations
@@ -52,7 +53,7 @@ def test_family_begins_with_the_share_that_the_problem_names(share, monkeypatch)
 
 @pytest.mark.parametrize("blocked_first", [True, False])
 def test_a_family_that_does_not_lead_on_makes_room_for_the_next(blocked_first, monkeypatch):
-    allow(monkeypatch, stages.PART, stages.GO_ON)
+    allow(monkeypatch, Stage.PART, Stage.GO_ON)
     problem = folded(3.0)
 
     def blocked(data, share):
@@ -81,10 +82,10 @@ def after_failure(problem, lead, error, stalled, has_other=False):
 @pytest.mark.parametrize(
     ("stage", "looked", "has_other", "expected"),
     [
-        (stages.GUESSED, 1e-3, True, stages.OTHER),
-        (stages.GUESSED, 1e-3, False, stages.COLD),
-        (stages.GUESSED, 0.1, True, stages.COLD),
-        (stages.OTHER, 1e-3, True, stages.COLD),
+        (Stage.GUESSED, 1e-3, True, Stage.OTHER),
+        (Stage.GUESSED, 1e-3, False, Stage.COLD),
+        (Stage.GUESSED, 0.1, True, Stage.COLD),
+        (Stage.OTHER, 1e-3, True, Stage.COLD),
     ],
 )
 def test_another_guess_is_tried_after_one_that_was_close(stage, looked, has_other, expected):
@@ -97,23 +98,23 @@ def test_where_solutions_end_a_member_beyond_is_next():
     problem = folded(3.0)
     lead = first_lead(problem)
     lead = lead._replace(
-        stage=jnp.asarray(stages.FOLLOW_ON),
+        stage=jnp.asarray(Stage.FOLLOW_ON),
         solved=jnp.asarray(0.6),
         share=jnp.asarray(0.6 + stages.LEAST_WAY / 2),
     )
     after = after_failure(problem, lead, error=1.0, stalled=False)
-    assert int(after.stage) == stages.PART  # from the start again
+    assert int(after.stage) == Stage.PART  # from the start again
     assert float(after.share) == pytest.approx(0.8)
 
 
 @pytest.mark.parametrize(
     ("nodes", "stalled", "error", "expected"),
     [
-        (1, True, 1.0, stages.EASED),
-        (1, True, 1e-3, stages.TURN),
-        (3, True, 1.0, stages.EASED),
-        (3, True, 0.1, stages.TURN),
-        (3, False, 1.0, stages.TURN),
+        (1, True, 1.0, Stage.EASED),
+        (1, True, 1e-3, Stage.TURN),
+        (3, True, 1.0, Stage.EASED),
+        (3, True, 0.1, Stage.TURN),
+        (3, False, 1.0, Stage.TURN),
     ],
 )
 def test_a_path_is_followed_close_to_a_solution_or_where_folds_are_many(
@@ -121,7 +122,7 @@ def test_a_path_is_followed_close_to_a_solution_or_where_folds_are_many(
 ):
     problem = replace(folded(3.0), node_scale=jnp.ones((nodes, 1)))
     lead = first_lead(problem)
-    assert int(lead.stage) == stages.COLD
+    assert int(lead.stage) == Stage.COLD
     assert int(after_failure(problem, lead, error, stalled).stage) == expected
 
 
