@@ -18,25 +18,26 @@ import numpy as np
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array
 
-from silico_py.one_step import Begun, Info, begin, end, left_by, next_state, solved
+from silico_py.one_step import Info, StepProblem, begin, end, left_by, next_state, solved
 from silico_py.options import SolverOptions, relaxations
 from silico_py.scene import Scene, State
+from silico_py.sensitivity import OperatingPoint
 from silico_py.solver import (
     Solution,
     Variables,
     attached,
     implicit,
-    jvp_of_moving,
+    jvp_of_active,
     linear,
     one_by_one,
 )
 from silico_py.solver.custom_derivative import instantiated
 from silico_py.solver.leaves import replaced
-from silico_py.state_derivative import Moving, Numbers, Place, changed
+from silico_py.state_derivative import Active, Numbers, changed
 from silico_py.warm_start import OTHER, Remembered
 
 
-class Found(NamedTuple):
+class StepResult(NamedTuple):
     """What a search led to.
 
     Attributes:
@@ -61,22 +62,22 @@ def advance(
     return attached((found.following, found.info), _change, (found, args))
 
 
-def _change(_: Any, at: tuple[Found, tuple], changes: tuple) -> tuple[State, Info]:
+def _change(_: Any, at: tuple[StepResult, tuple], changes: tuple) -> tuple[State, Info]:
     """How what was found changes with the arguments of the step."""
     (found, args), (_, changes) = at, changes
     *start, options, guess = changes
     others = _at_one_smoothness(options), guess
     if not all(isinstance(v, SymbolicZero) for v in jax.tree.leaves(others)):
-        return jvp_of_moving(partial(_described, found), args, (*start, *others))[1]
-    moving = Moving.of(*start)
-    change = [instantiated(v) for v in moving.numbers(changes)]
+        return jvp_of_active(partial(_described, found), args, (*start, *others))[1]
+    active = Active.of(*start)
+    change = [instantiated(v) for v in active.numbers(changes)]
     scene, state, control, options, _ = args
     y = found.solution.variables.y
-    place = Place(scene, state, control, options, found.point, y, found.following)
-    following = changed(place, moving, change)
+    place = OperatingPoint(scene, state, control, options, found.point, y, found.following)
+    following = changed(place, active, change)
     # Never traced where derivatives of the info are not used.
     numbers, whole = _numbers_of(found.info)
-    push, pull = partial(_info_pushed, moving), partial(_info_pulled, moving)
+    push, pull = partial(_info_pushed, active), partial(_info_pulled, active)
     return following, whole(linear(push, pull, (found, args), change, numbers))
 
 
@@ -104,26 +105,26 @@ def _numbers_of(info: Info) -> tuple[list[Array], Callable[[list[Array]], Info]]
     return list(compress(leaves, flags)), whole
 
 
-def _info_pushed(moving: Moving, where: tuple[Found, tuple], change: Numbers) -> Numbers:
+def _info_pushed(active: Active, where: tuple[StepResult, tuple], change: Numbers) -> Numbers:
     """How the numbers of the info change."""
     found, args = where
 
     def numbers(*own: Array) -> Numbers:
-        scene, state, control, options, _ = moving.replaced(args, list(own))
+        scene, state, control, options, _ = active.replaced(args, list(own))
         smoother = _smoother(scene, state, control, options)
         return _numbers_of(_ended(found, *smoother, options)[1])[0]
 
-    return jax.jvp(numbers, tuple(moving.numbers(args)), tuple(change))[1]
+    return jax.jvp(numbers, tuple(active.numbers(args)), tuple(change))[1]
 
 
-def _info_pulled(moving: Moving, where: tuple[Found, tuple], weights: Numbers) -> Numbers:
+def _info_pulled(active: Active, where: tuple[StepResult, tuple], weights: Numbers) -> Numbers:
     """The transpose of `_info_pushed`."""
-    push = partial(_info_pushed, moving, where)
-    return jax.linear_transpose(push, moving.numbers(where[1]))(weights)[0]
+    push = partial(_info_pushed, active, where)
+    return jax.linear_transpose(push, active.numbers(where[1]))(weights)[0]
 
 
 def _described(
-    found: Found,
+    found: StepResult,
     scene: Scene,
     state: State,
     control: Array,
@@ -142,7 +143,9 @@ def _described(
     return next_state(begun.motions, begun.arm, moved.y), info
 
 
-def _ended(found: Found, begun: Begun, smooth: Array, options: SolverOptions) -> tuple[State, Info]:
+def _ended(
+    found: StepResult, begun: StepProblem, smooth: Array, options: SolverOptions
+) -> tuple[State, Info]:
     """State and info of the solution that is differentiated, as the info always is: forces are
     products of unknowns, all of which have to be its own."""
     moved = implicit(begun.problem, found.point, smooth)
@@ -151,7 +154,7 @@ def _ended(found: Found, begun: Begun, smooth: Array, options: SolverOptions) ->
 
 def _smoother(
     scene: Scene, state: State, control: Array, options: SolverOptions
-) -> tuple[Begun, Array]:
+) -> tuple[StepProblem, Array]:
     """The step where it is differentiated, and its relaxation, which follows that of the step."""
     relaxation, smooth = relaxations(options, state.position.dtype)
     if options.gradient_relaxation is not None:
@@ -162,14 +165,14 @@ def _smoother(
 @one_by_one
 def _search(
     scene: Scene, state: State, control: Array, options: SolverOptions, guess: Remembered | None
-) -> Found:
+) -> StepResult:
     """The step, without derivatives."""
     relaxation, smooth = relaxations(options, state.position.dtype)
     at = partial(begin, scene, state, control, options=options)
     if options.gradient_relaxation is None:
         begun = at(relaxation, guess)
         solution = solved(begun, relaxation, options)
-        return Found(*end(begun, solution, options), solution, solution.variables)
+        return StepResult(*end(begun, solution, options), solution, solution.variables)
     if guess is not None and guess.usable.ndim != 1:
         raise ValueError(OTHER)
 
@@ -187,4 +190,4 @@ def _search(
         iterations=info.iterations + smoother.iterations,
         status=jnp.where(info.converged, smoother.status, info.status),
     )
-    return Found(following, info, solution, smoother.variables)
+    return StepResult(following, info, solution, smoother.variables)

@@ -12,14 +12,14 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 from numpy.typing import ArrayLike
 
-from silico_py import sensitivity
 from silico_py.compilation import jitted
 from silico_py.one_step import Info, begin, end, next_state, solved
 from silico_py.options import SolverOptions, check_relaxations, or_default
 from silico_py.scene import Scene, State, check_state
+from silico_py.sensitivity import OperatingPoint, matrices
 from silico_py.simulate import checked_control
 from silico_py.solver import Variables, implicit, one_by_one
-from silico_py.state_derivative import Place, with_derivatives
+from silico_py.state_derivative import with_derivatives
 from silico_py.warm_start import Remembered, check_guess
 
 Matrix = Float[Array, "*k rows columns"]
@@ -129,18 +129,17 @@ def _along(
         begun = begin(scene, state, control, rho, _usable(first, guess), options)
         found = solved(begun, rho, options, start, accept=not with_step)
         point = found.variables
-        where = sensitivity.Where(begun, point, point.y, state, options.formulation)
         following = next_state(begun.motions, begun.arm, point.y)
         here = replace(options, relaxation=rho, gradient_relaxation=None)
-        place = Place(scene, state, control, here, point, point.y, following)
-        matrices = jax.tree.map(
+        place = OperatingPoint(scene, state, control, here, point, point.y, following)
+        found_matrices = jax.tree.map(
             lambda matrix: jnp.where(found.converged, matrix, jnp.nan),
-            with_derivatives(place, sensitivity.matrices(where)),
+            with_derivatives(place, matrices(begun, place)),
         )
         if not with_step:
-            return point, matrices
+            return point, found_matrices
         solution = found._replace(variables=implicit(begun.problem, point, rho))
-        return point, (*matrices, *end(begun, solution, options))
+        return point, (*found_matrices, *end(begun, solution, options))
 
     yes = jnp.ones((), bool)
     if not relaxations.ndim:

@@ -74,7 +74,7 @@ class Info(NamedTuple):
     guess: Remembered | None
 
 
-class Begun(NamedTuple):
+class StepProblem(NamedTuple):
     """A step before its search.
 
     Attributes:
@@ -103,7 +103,7 @@ def begin(
     relaxation: Float[Array, ""],
     guess: Remembered | None,
     options: SolverOptions,
-) -> Begun:
+) -> StepProblem:
     """The step from here, at this relaxation."""
     check_precision(scene)
     prepare = partial(_begun, options.formulation, options.contact_limits)
@@ -118,16 +118,16 @@ def _begun(
     control: Float[Array, "n 6"],
     relaxation: Float[Array, ""],
     guess: Remembered | None,
-) -> Begun:
+) -> StepProblem:
     motions = motions_of(scene, state, control)
     problem, start, batches = assemble(scene, motions, relaxation, formulation, limits)
     known = recall(guess, start, batches)
     tried = None if known is None else guess_of(known, batches)
-    return Begun(motions, arms(scene), problem, start, batches, known, tried)
+    return StepProblem(motions, arms(scene), problem, start, batches, known, tried)
 
 
 def solved(
-    begun: Begun,
+    begun: StepProblem,
     relaxation: Float[Array, ""],
     options: SolverOptions,
     start: Variables | None = None,
@@ -143,7 +143,7 @@ def solved(
     return solve(problem, start, limits, guess)
 
 
-def _rounding(begun: Begun) -> Float[Array, ""]:
+def _rounding(begun: StepProblem) -> Float[Array, ""]:
     """Tolerance without contacts: nothing is relaxed then, so nothing but rounding excuses a
     residual."""
     given = each(dynamics)(begun.start.y, begun.motions)  # all that y has to balance
@@ -152,7 +152,7 @@ def _rounding(begun: Begun) -> Float[Array, ""]:
 
 
 def end(
-    begun: Begun, solution: Solution, options: SolverOptions, kept: Remembered | None = None
+    begun: StepProblem, solution: Solution, options: SolverOptions, kept: Remembered | None = None
 ) -> tuple[State, Info]:
     """The next state and its `Info`, whose guess is `kept` if that is given; otherwise it is made
     of this solution, if the step itself was given a guess."""
@@ -160,14 +160,14 @@ def end(
 
 
 def _ended(
-    formulation: Formulation, begun: Begun, solution: Solution, kept: Remembered | None
+    formulation: Formulation, begun: StepProblem, solution: Solution, kept: Remembered | None
 ) -> tuple[State, Info]:
     kept = left_by(begun, solution) if kept is None else kept
     info = info_of(begun.batches, solution, kept, formulation)
     return next_state(begun.motions, begun.arm, solution.variables.y), info
 
 
-def left_by(begun: Begun, solution: Solution) -> Remembered | None:
+def left_by(begun: StepProblem, solution: Solution) -> Remembered | None:
     """The guess for the next step, if this one was given a guess itself."""
     if begun.known is None:
         return None

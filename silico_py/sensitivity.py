@@ -16,8 +16,9 @@ from jaxtyping import Array, Float
 from silico_py import broad_phase, friction, rotation
 from silico_py.contact import Contact, Formulation, Side, lighter, seen_from, slip_unit
 from silico_py.integrator import Motion
-from silico_py.one_step import Begun, shift, split_control
-from silico_py.scene import State
+from silico_py.one_step import StepProblem, shift, split_control
+from silico_py.options import SolverOptions
+from silico_py.scene import Scene, State
 from silico_py.solver import (
     CellGroup,
     CellVariables,
@@ -33,22 +34,23 @@ from silico_py.tangents import perturb
 GAP = -1 - friction.CONE.dim  # row of the gap among those of a contact
 
 
-class Where(NamedTuple):
-    """A step where it is differentiated.
+class OperatingPoint(NamedTuple):
+    """Where the next state is differentiated.
 
     Attributes:
-        begun: the step.
+        scene, state, control, options: of the step.
         point: of the central path, where y is differentiated.
         y: (v+, w+), the velocities at the end of the step.
-        state: before the step.
-        formulation: of the contacts.
+        following: the next state.
     """
 
-    begun: Begun
+    scene: Scene
+    state: State
+    control: Float[Array, "n 6"]
+    options: SolverOptions
     point: Variables
     y: Float[Array, "n 6"]
-    state: State
-    formulation: Formulation
+    following: State
 
 
 class Inputs(NamedTuple):
@@ -100,32 +102,37 @@ class Inputs(NamedTuple):
         return matmul(rotation.skew(self.arm), turn)
 
 
-def matrices(where: Where) -> tuple[Float[Array, "12n 12n"], Float[Array, "12n 6n"]]:
-    """Derivatives (A, B) of the next state by state and control."""
-    return _evaluated(_matrices, where)
+def matrices(
+    step: StepProblem, place: OperatingPoint
+) -> tuple[Float[Array, "12n 12n"], Float[Array, "12n 6n"]]:
+    """Derivatives (A, B) of the next state by state and control; `step` is the problem there."""
+    return _evaluated(_matrices, step, place)
 
 
-def pullback(where: Where, weights: Float[Array, "n 12"]) -> Float[Array, "n 18"]:
+def pullback(
+    step: StepProblem, place: OperatingPoint, weights: Float[Array, "n 12"]
+) -> Float[Array, "n 18"]:
     """Derivative of a weighted sum of the next state's coordinates by the inputs of each body, as
     `matrices` would give it."""
-    return _evaluated(_pullback, where, weights)
+    return _evaluated(_pullback, step, place, weights)
 
 
-def _evaluated(function: Callable, where: Where, *weights: Array) -> Any:
+def _evaluated(
+    function: Callable, step: StepProblem, place: OperatingPoint, *weights: Array
+) -> Any:
     """A function of the step, by one kernel wherever its matrix is factorised inside of one: even a
     single derivative is worth that. It cannot be differentiated itself, see
     `state_derivative.with_derivatives`."""
-    begun, point, y, state, formulation = where
 
     def derivative(problem: Problem, point: Variables, *args: Any) -> Any:
-        return function(problem.prepared(point.y), point, formulation, *args)
+        return function(problem.prepared(point.y), point, place.options.formulation, *args)
 
     # Of a quaternion only the direction counts, which is what the step starts from.
-    unit = replace(state, orientation=begun.motions.orientation)
-    bodies = Inputs(begun.motions, begun.arm, unit)
-    problem = begun.problem.with_data(jax.lax.stop_gradient(begun.problem.data))
-    run = fused_if_small(derivative, problem, point.y.size)
-    return run(*jax.lax.stop_gradient((point, y, bodies, *weights)))
+    unit = replace(place.state, orientation=step.motions.orientation)
+    bodies = Inputs(step.motions, step.arm, unit)
+    problem = step.problem.with_data(jax.lax.stop_gradient(step.problem.data))
+    run = fused_if_small(derivative, problem, place.y.size)
+    return run(*jax.lax.stop_gradient((place.point, place.y, bodies, *weights)))
 
 
 def _matrices(

@@ -20,12 +20,11 @@ from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
 
 from silico_py import tangents
-from silico_py.one_step import Begun, as_part, begin, next_state
-from silico_py.options import SolverOptions, relaxations
-from silico_py.scene import Scene, State
-from silico_py.sensitivity import Where, matrices, pullback
+from silico_py.one_step import StepProblem, as_part, begin, next_state
+from silico_py.options import relaxations
+from silico_py.scene import State
+from silico_py.sensitivity import OperatingPoint, matrices, pullback
 from silico_py.solver import (
-    Variables,
     differentiated_as,
     implicit,
     linear,
@@ -40,42 +39,23 @@ from silico_py.solver.leaves import replaced
 Numbers = list[Array]
 
 
-class Place(NamedTuple):
-    """Where the next state is differentiated.
-
-    Attributes:
-        scene, state, control, options: of the step.
-        point: of the central path, where y is differentiated.
-        y: (v+, w+), the velocities at the end of the step.
-        following: the next state.
-    """
-
-    scene: Scene
-    state: State
-    control: Float[Array, "n 6"]
-    options: SolverOptions
-    point: Variables
-    y: Float[Array, "n 6"]
-    following: State
-
-
-class Moving(NamedTuple):
-    """Which of the numbers of scene, state and control change; where the scene does not, all of
-    state and control count as changing."""
+class Active(NamedTuple):
+    """Which of the numbers of scene, state and control are active: by which the next state is
+    differentiated. Where none of the scene is, all of state and control are."""
 
     flags: tuple[bool, ...]
     by_scene: bool
 
     @classmethod
-    def of(cls, scene: Any, state: Any, control: Any) -> Moving:
-        """Read off changes of the three, some of which are symbolic zeros."""
-        flags = [[_moves(v) for v in jax.tree.leaves(part)] for part in (scene, state, control)]
+    def of(cls, scene: Any, state: Any, control: Any) -> Active:
+        """Those whose changes are no symbolic zeros."""
+        flags = [[_is_active(v) for v in jax.tree.leaves(part)] for part in (scene, state, control)]
         by_scene = any(flags[0])
         own = [flag or not by_scene for flag in (*flags[1], *flags[2])]
         return cls((*flags[0], *own), by_scene)
 
     def numbers(self, args: tuple) -> Numbers:
-        """The numbers that change, of a tuple that begins with the three."""
+        """The active numbers of a tuple that begins with the three."""
         return list(compress(jax.tree.leaves(args[:3]), self.flags))
 
     def replaced(self, args: tuple, numbers: Numbers) -> tuple:
@@ -85,90 +65,90 @@ class Moving(NamedTuple):
         return *start, *args[3:]
 
 
-def _moves(change: Any) -> bool:
+def _is_active(change: Any) -> bool:
     return not isinstance(change, SymbolicZero)
 
 
-def changed(place: Place, moving: Moving, change: Numbers) -> State:
-    """How the next state changes with what is moving."""
-    forward, backward = (partial(f, moving) for f in (_implicitly_pushed, _implicitly_pulled))
+def changed(place: OperatingPoint, active: Active, change: Numbers) -> State:
+    """How the next state changes with what is active."""
+    forward, backward = (partial(f, active) for f in (_implicitly_pushed, _implicitly_pulled))
     push, pull = (
-        (forward, partial(_adjoint, moving))
-        if moving.by_scene
-        else (partial(_multiplied, moving), _pullback)
+        (forward, partial(_adjoint, active))
+        if active.by_scene
+        else (partial(_multiplied, active), _pullback)
     )
     pushed = differentiated_as(forward, push)
-    pulled = differentiated_as(backward, _of_one(moving, push, pull))
+    pulled = differentiated_as(backward, _of_one(active, push, pull))
     return linear(pushed, pulled, place, change, place.following)
 
 
-def with_derivatives(place: Place, found: tuple[Array, Array]) -> tuple[Array, Array]:
+def with_derivatives(place: OperatingPoint, found: tuple[Array, Array]) -> tuple[Array, Array]:
     """The matrices of `sensitivity` at a place, with derivatives by what they depend on."""
     return differentiated_as(_implicit_matrices, lambda _: jax.lax.stop_gradient(found))(place)
 
 
-def _implicit_matrices(place: Place) -> tuple[Array, Array]:
+def _implicit_matrices(place: OperatingPoint) -> tuple[Array, Array]:
     """The matrices of `sensitivity` once more, in operations that jax differentiates again."""
     still, start = jax.tree.leaves(place.scene), jax.tree.leaves((place.state, place.control))
-    moving = Moving(len(still) * (False,) + len(start) * (True,), by_scene=False)
+    active = Active(len(still) * (False,) + len(start) * (True,), by_scene=False)
     n = len(place.y)
 
     def column(inputs: Float[Array, "n 18"]) -> Float[Array, " 12n"]:
         before = tangents.rate(place.state, inputs[:, :12]), inputs[:, 12:]
-        return tangents.slope(*_implicitly(moving, place, jax.tree.leaves(before))).reshape(-1)
+        return tangents.slope(*_implicitly(active, place, jax.tree.leaves(before))).reshape(-1)
 
     columns = jnp.eye(18 * n, dtype=place.y.dtype).reshape(-1, n, 18)
     total = jax.vmap(column, out_axes=1)(columns).reshape(12 * n, n, 18)
     return total[..., :12].reshape(12 * n, -1), total[..., 12:].reshape(12 * n, -1)
 
 
-def _implicitly_pushed(moving: Moving, place: Place, change: Numbers) -> State:
+def _implicitly_pushed(active: Active, place: OperatingPoint, change: Numbers) -> State:
     """How the next state changes, in operations that jax differentiates again."""
-    return _implicitly(moving, place, change)[1]
+    return _implicitly(active, place, change)[1]
 
 
-def _implicitly(moving: Moving, place: Place, change: Numbers) -> tuple[State, State]:
+def _implicitly(active: Active, place: OperatingPoint, change: Numbers) -> tuple[State, State]:
     """The next state and its change."""
     _, smooth = relaxations(place.options, place.y.dtype)
 
     def following(*numbers: Array) -> State:
-        begun = _begun(Place(*moving.replaced(place, list(numbers))))
+        begun = _begun(OperatingPoint(*active.replaced(place, list(numbers))))
         moved = implicit(begun.problem, place.point, smooth).y
         y = place.y + moved - jax.lax.stop_gradient(moved)
         return next_state(begun.motions, begun.arm, y)
 
-    return jax.jvp(following, tuple(moving.numbers(place)), tuple(change))
+    return jax.jvp(following, tuple(active.numbers(place)), tuple(change))
 
 
-def _implicitly_pulled(moving: Moving, place: Place, weights: State) -> Numbers:
+def _implicitly_pulled(active: Active, place: OperatingPoint, weights: State) -> Numbers:
     """The transpose of `_implicitly_pushed`: derivatives of weighted sums of the next state."""
-    push = partial(_implicitly_pushed, moving, place)
-    return jax.linear_transpose(push, moving.numbers(place))(weights)[0]
+    push = partial(_implicitly_pushed, active, place)
+    return jax.linear_transpose(push, active.numbers(place))(weights)[0]
 
 
-def _of_one(moving: Moving, push: Callable, pull: Callable) -> Callable:
+def _of_one(active: Active, push: Callable, pull: Callable) -> Callable:
     """`pull`, where many sums at one place are pulled back by the transpose of `push` there."""
 
     @custom_vmap
-    def call(place: Place, weights: State) -> Numbers:
+    def call(place: OperatingPoint, weights: State) -> Numbers:
         return pull(place, weights)
 
     @call.def_vmap
-    def many(size: int, in_batched: list, place: Place, weights: State) -> tuple[Any, Any]:
+    def many(size: int, in_batched: list, place: OperatingPoint, weights: State) -> tuple[Any, Any]:
         here, own = (jax.tree.map(lambda b: 0 if b else None, part) for part in in_batched)
         if jax.tree.leaves(here):
             out = jax.vmap(pull, (here, own), axis_size=size)(place, weights)
         else:
-            back = jax.linear_transpose(partial(push, place), moving.numbers(place))
+            back = jax.linear_transpose(partial(push, place), active.numbers(place))
             out = jax.vmap(lambda w: back(w)[0], (own,), axis_size=size)(weights)
         return out, jax.tree.map(lambda _: True, out)
 
     return call
 
 
-def _multiplied(moving: Moving, place: Place, change: Numbers) -> State:
+def _multiplied(active: Active, place: OperatingPoint, change: Numbers) -> State:
     """`_implicitly_pushed` by state and control, by the matrices of `sensitivity`."""
-    _, state, control, *_ = moving.replaced(place, change)
+    _, state, control, *_ = active.replaced(place, change)
     by_state, by_control = _matrices(place)
     before = tangents.slope(place.state, state)
     after = matmul(by_state, before.reshape(-1)) + matmul(by_control, control.reshape(-1))
@@ -176,34 +156,34 @@ def _multiplied(moving: Moving, place: Place, change: Numbers) -> State:
 
 
 @one_by_one
-def _matrices(place: Place) -> tuple[Array, Array]:
-    return matrices(_where(place))
+def _matrices(place: OperatingPoint) -> tuple[Array, Array]:
+    return matrices(_begun(place), place)
 
 
-def _pullback(place: Place, weights: State) -> Numbers:
+def _pullback(place: OperatingPoint, weights: State) -> Numbers:
     """`_implicitly_pulled` by state and control, by `sensitivity`."""
 
-    def pulled(place: Place, weights: State) -> Numbers:
+    def pulled(place: OperatingPoint, weights: State) -> Numbers:
         rate, slope = partial(tangents.rate, place.following), partial(tangents.slope, place.state)
         still = jnp.zeros((*place.y.shape[:-1], 12), place.y.dtype)
         (after,) = jax.linear_transpose(rate, still)(weights)
-        before = pullback(_where(place), after)
+        before = pullback(_begun(place), place, after)
         (by_state,) = jax.linear_transpose(slope, place.state)(before[:, :12])
         return jax.tree.leaves((by_state, before[:, 12:]))
 
     return one_by_one(pulled)(place, weights)
 
 
-def _adjoint(moving: Moving, place: Place, weights: State) -> Numbers:
+def _adjoint(active: Active, place: OperatingPoint, weights: State) -> Numbers:
     """`_implicitly_pulled` by one adjoint system, which weights the rows of the problem."""
 
-    def pulled(place: Place, weights: State) -> Numbers:
+    def pulled(place: OperatingPoint, weights: State) -> Numbers:
         begun = _begun(place)
         whole = partial(as_part, place.options)
         by_y = whole(_by_motion)(begun.motions, begun.arm, place.y, weights)
         problem = begun.problem.prepared(place.point.y)
         rows = node_sensitivity(problem, place.point, by_y[..., None])
-        return whole(partial(_weighed, moving))(place, weights, rows)
+        return whole(partial(_weighed, active))(place, weights, rows)
 
     return one_by_one(pulled)(place, weights)
 
@@ -213,17 +193,17 @@ def _by_motion(motions: Any, arm: Array, y: Array, weights: State) -> Array:
     return jax.vjp(lambda y: next_state(motions, arm, y), y)[1](weights)[0]
 
 
-def _weighed(moving: Moving, place: Place, weights: State, rows: tuple) -> Numbers:
+def _weighed(active: Active, place: OperatingPoint, weights: State, rows: tuple) -> Numbers:
     """Derivative of that sum at fixed y, less that of the weighted rows."""
 
     def total(numbers: Numbers) -> Float[Array, ""]:
-        begun = _begun(Place(*moving.replaced(place, numbers)))
+        begun = _begun(OperatingPoint(*active.replaced(place, numbers)))
         following = next_state(begun.motions, begun.arm, place.y)
         found = separate_rows(begun.problem, place.point)
         return _dot(weights, following) - _dot(rows, jax.tree.map(lambda v: v[..., None], found))
 
     with undivided():
-        return jax.grad(total)(moving.numbers(place))
+        return jax.grad(total)(active.numbers(place))
 
 
 def _dot(a: Any, b: Any) -> Float[Array, ""]:
@@ -232,11 +212,7 @@ def _dot(a: Any, b: Any) -> Float[Array, ""]:
     return jnp.stack([jnp.sum(v * w) for v, w in pairs]).sum()
 
 
-def _where(place: Place) -> Where:
-    return Where(_begun(place), place.point, place.y, place.state, place.options.formulation)
-
-
-def _begun(place: Place) -> Begun:
+def _begun(place: OperatingPoint) -> StepProblem:
     """The step at the relaxation at which it is differentiated."""
     _, smooth = relaxations(place.options, place.y.dtype)
     return begin(place.scene, place.state, place.control, smooth, None, place.options)

@@ -16,7 +16,7 @@ from silico_py.solver.problem import CellResidual as CellResidual
 from silico_py.solver.problem import Problem as Problem
 from silico_py.solver.problem import ProblemData as ProblemData
 from silico_py.solver.rules import differentiated_as as differentiated_as
-from silico_py.solver.rules import jvp_of_moving as jvp_of_moving
+from silico_py.solver.rules import jvp_of_active as jvp_of_active
 from silico_py.solver.search import Guess as Guess
 from silico_py.solver.search import Solution as Solution
 from silico_py.solver.search import fused_if_small as fused_if_small

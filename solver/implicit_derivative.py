@@ -18,7 +18,7 @@ from silico_py.solver.custom_derivative import attached, instantiated
 from silico_py.solver.kkt import SystemVector
 from silico_py.solver.problem import Problem, ProblemData, conditions, identity, mean_product
 from silico_py.solver.rows import each
-from silico_py.solver.rules import jvp_of_moving
+from silico_py.solver.rules import jvp_of_active
 from silico_py.solver.vectors import Conditions, Variables
 
 ACCURACY = 100.0  # of the linear solve, in roundings
@@ -54,7 +54,7 @@ def implicit(
 def _direction(problem: Problem, w: Variables, d_data: ProblemData, d_rho: Array) -> Variables:
     """-F_w^-1 (F_data d_data + F_rho d_rho)."""
     here, d_rho = problem.prepared(w.y), instantiated(d_rho)
-    _, rows = jvp_of_moving(lambda d: conditions(here.with_data(d), w), (here.data,), (d_data,))
+    _, rows = jvp_of_active(lambda d: conditions(here.with_data(d), w), (here.data,), (d_data,))
     target = jax.tree.map(lambda e, r: d_rho * e - r, identity(here, rows), rows)
     return _newton_inverse(here, w, Conditions.side_by_side([target])).column(0)
 

@@ -18,7 +18,7 @@ def differentiated_as(function: Callable, evaluated: Callable) -> Callable:
     """The values of `evaluated` with the derivatives of `function`."""
 
     def rule(_: Any, at: tuple, changes: tuple) -> Any:
-        return jvp_of_moving(function, at, changes)[1]
+        return jvp_of_active(function, at, changes)[1]
 
     def call(*args: Any) -> Any:
         return attached(evaluated(*jax.lax.stop_gradient(args)), rule, args)
@@ -26,7 +26,7 @@ def differentiated_as(function: Callable, evaluated: Callable) -> Callable:
     return call
 
 
-def jvp_of_moving(function: Callable, primals: tuple, tangents: tuple) -> tuple[Any, Any]:
+def jvp_of_active(function: Callable, primals: tuple, tangents: tuple) -> tuple[Any, Any]:
     """`jax.jvp` by those arguments alone whose tangents are not symbolic zeros."""
     leaves, structure = jax.tree.flatten(primals)
     changes = structure.flatten_up_to(tangents)
