@@ -142,12 +142,12 @@ def errors(
 ) -> dict[str, float]:
     """The errors of one sample, `slope` its slope's; the names are those of `BARS`, and how many
     conic solvers have judged it: what none has is left to the proof."""
-    exact = judged(pair, aligned)
-    scale = max(1.0, float(found.alpha))
+    exact, alpha = judged(pair, aligned), float(found.alpha)
+    scale = max(1.0, alpha)
     proved = reference.certified_bound(*pair, found.normal)
     return {
-        "alpha": max((abs(found.alpha - e.alpha) for e in exact), default=0.0) / scale,
-        "proof": abs(found.alpha - proved) / scale,
+        "alpha": max((abs(alpha - e.alpha) for e in exact), default=0.0) / scale,
+        "proof": abs(alpha - proved) / scale,
         "normal": 0.0 if aligned else float(np.abs(found.normal - exact[0].normal).max()),
         "judges": len(exact),
         "slope": 0.0 if aligned else float(slope),
@@ -159,9 +159,9 @@ def excess(pair: reference.Pair, found: sp.Collision) -> float:
     """Scaling beyond alpha that the point asks for; its height above a half-space [m]."""
     beyond = []
     for shape, pose in (pair[:2], pair[2:]):
-        if shape.scaled:
-            beyond.append(reference.gauge(shape, pose, found.point) - found.alpha)
-        else:
-            up = np.asarray(sp.rotation.rotate(np.asarray(pose[1]), shape.normal))
+        if isinstance(shape, sp.HalfSpace):
+            up = np.asarray(sp.rotation.rotate(jnp.asarray(pose[1]), shape.normal))
             beyond.append(up @ (found.point - pose[0]) - float(shape.offset))
+        else:
+            beyond.append(reference.gauge(shape, pose, found.point) - found.alpha)
     return float(max(beyond))

@@ -46,7 +46,7 @@ QUICK_MEMBERS, FULL_MEMBERS = 20, 200
 def run(quick: bool, console: Console) -> bool:
     """True when momenta change by at most ten relaxations and no energy comes from nowhere."""
     members = QUICK_MEMBERS if quick else FULL_MEMBERS
-    results = {}
+    results: dict[str, dict[str, Any]] = {}
     for name in harness.track(PAIRS, "collisions", console):
         results |= collided(name, members)
     harness.save("collisions", results, quick)

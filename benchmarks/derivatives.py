@@ -68,8 +68,8 @@ def random_states(scene: sp.Scene, state: sp.State, count: int) -> list[tuple[fl
     """(time step, state) of runs, a third of them moved a little, a third more."""
     rng = np.random.default_rng(0)
     steps = round(SECONDS * max(FREQUENCIES))
-    at = {f: harness.retimed(scene, 1 / f) for f in FREQUENCIES}
-    runs = {f: sp.rollout(here, state, steps).state for f, here in at.items()}
+    scenes = {f: harness.retimed(scene, 1 / f) for f in FREQUENCIES}
+    runs = {f: sp.rollout(here, state, steps).state for f, here in scenes.items()}
     found = []
     for k in range(count):
         f, shift = FREQUENCIES[k // 3 % 3], SHIFTS[k % 3]
@@ -78,7 +78,7 @@ def random_states(scene: sp.Scene, state: sp.State, count: int) -> list[tuple[fl
         change[:, :6] = shift * rng.uniform(-1, 1, change[:, :6].shape)
         change[:, 6:] = (shift > 0) * KICK * rng.normal(size=change[:, 6:].shape)
         visited = jax.tree.map(lambda v, at=at: v[at], runs[f])
-        found.append((1 / f, perturb(visited, change)))
+        found.append((1 / f, perturb(visited, jnp.asarray(change))))
     return found
 
 

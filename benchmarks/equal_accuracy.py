@@ -25,7 +25,7 @@ from silico_py.study.starts import random_drops
 LIMIT = 1e-3  # [m]
 SECONDS = 1
 # Steps a second that are tried, longest steps first.
-FREQUENCIES = (10, 20, 30, 50, 70, 100, 140, 200, 300, 500, 700)
+FREQUENCIES: tuple[int, ...] = (10, 20, 30, 50, 70, 100, 140, 200, 300, 500, 700)
 FREQUENCIES += (1_000, 1_400, 2_000, 3_000, 5_000, 7_000, 10_000)
 BARS = {"mujoco_c": 3.0, "mjx": 30.0}  # times faster than theirs
 ABSENT, NEVER = "not installed", f"none up to {FREQUENCIES[-1]}"
@@ -57,6 +57,7 @@ def cases(drops: int) -> dict[str, Case]:
     tower, standing = sp.scenes.stack(4)
     pressed = tower.state(position=standing.position - _lowered(OVERLAP))
     shape, _, _ = drop.bodies[0].pieces[0]
+    assert isinstance(shape, sp.Box)
     sinks = partial(penetration, np.asarray(shape.half_extents))
     facing = "exactly face to face, largest displacement"
     inside = "the same, faces 1 µm inside each other at the start"
@@ -70,7 +71,7 @@ def cases(drops: int) -> dict[str, Case]:
 def penetration(half_extents: np.ndarray, path: engines.Path, _: sp.State) -> float:
     """Depth of the lowest corner of a box below z = 0 over a path [m]."""
     signs = np.stack(np.meshgrid(*3 * [(-1, 1)]), axis=-1).reshape(-1, 3)
-    w, x, y, z = np.moveaxis(path.orientation[:, 0], -1, 0)
+    w, x, y, z = np.moveaxis(np.asarray(path.orientation[:, 0]), -1, 0)
     # Last row of the rotation matrix: how high a point of the body's frame is.
     upward = np.stack([2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)], -1)
     heights = path.position[:, 0, 2, None] + upward @ (signs * half_extents).T
@@ -178,7 +179,7 @@ def show(name: str, found: dict[str, Any], console: Console) -> bool:
     heads = ("simulator", "setting", "steps/s", "error [mm]", "simulated s/s", "compile [s]")
     out, met = Table(*heads, title=f"{name}: {found['about']}"), True
     for row in found["settings"]:
-        figures = (NEVER,)
+        figures: tuple[str, ...] = (NEVER,)
         if row["steps a second"]:
             shown = (f"{1e3 * row['error']:.2f}", f"{row['speed']:.0f}", f"{row['compile']:.1f}")
             figures = (str(row["steps a second"]), *shown)

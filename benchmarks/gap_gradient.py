@@ -123,7 +123,8 @@ def run(quick: bool, console: Console) -> bool:
     results, met, columns = {"forces": FORCES.tolist(), "failed": failed}, failed == 0, []
     for rho in RELAXATIONS:
         slopes, converged = map(np.asarray, smoothed_slopes(scene, state, FORCES, rho))
-        best = min(estimates, key=lambda e, s=slopes: float(np.sum((e.slope - s) ** 2)))
+        distances = [np.sum((e.slope - slopes) ** 2) for e in estimates]
+        best = estimates[int(np.argmin(distances))]
         agreement = float(np.corrcoef(slopes, best.slope)[0, 1])
         size = float(np.median(slopes / best.slope))
         good = bool(converged.all() and (slopes > 0).all() and agreement >= AGREEMENT)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import takewhile
 from typing import Any
 
@@ -136,6 +137,11 @@ def _compiled(job: tuple) -> engines.Together:
     return module.together(case.scene, case.states, setting)
 
 
+def _last_piece(simulate: engines.Together, frequency: int) -> engines.Path:
+    """Simulate a second; nothing but its last part is kept."""
+    return deque(simulate(frequency), maxlen=1)[0]
+
+
 def _longest(case: equal_accuracy.Case, simulate: engines.Together) -> dict[str, Any]:
     """The longest step at which all members keep the limit, and the speed there."""
     start = engines.member(case.states, 0)
@@ -143,8 +149,8 @@ def _longest(case: equal_accuracy.Case, simulate: engines.Together) -> dict[str,
         errors = (case.error(_in_a_row(path), start) for path in simulate(frequency))
         kept = list(takewhile(lambda error: error <= equal_accuracy.LIMIT, errors))
         if len(kept) == harness.divided(frequency, engines.PIECE):
-            work = {"call": lambda f=frequency: deque(simulate(f), maxlen=1)[0]}
-            seconds = harness.alternate(work, REPEATS)["call"]
+            work = partial(_last_piece, simulate, frequency)
+            seconds = harness.alternate({"call": work}, REPEATS)["call"]
             speed = len(case.states.position) / seconds
             return {"steps a second": frequency, "error": max(kept), "speed": speed}
     return {"steps a second": None}

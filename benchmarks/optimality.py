@@ -44,7 +44,8 @@ def check(
     """`steps` steps of one scene, each checked; one that did not converge is only counted."""
     scene = harness.retimed(scene, 1 / frequency)
     options = sp.SolverOptions(relaxation=relaxation)
-    unsolved, violating, tightest, failed = 0, 0, ("", 0.0), Counter()
+    unsolved, violating, tightest = 0, 0, ("", 0.0)
+    failed: Counter[str] = Counter()
     for _ in range(steps):
         following, info = sp.step(scene, state, None, options)
         if not info.converged:
@@ -68,7 +69,7 @@ def check(
 def total(found: list[dict[str, Any]]) -> dict[str, Any]:
     """Figures of all cases of one scene."""
     counts = {k: sum(f[k] for f in found) for k in ("steps", "not converged", "violating")}
-    failed = sum((f["conditions"] for f in found), Counter())
+    failed: Counter[str] = sum((f["conditions"] for f in found), Counter())
     tightest = max((f["tightest"] for f in found), key=lambda item: item[1])
     return counts | {"conditions": failed, "tightest": tightest}
 

@@ -71,11 +71,11 @@ def simulated(kinds: tuple[str, ...], members: int) -> Steps:
     made = [member(kinds, rng) for _ in range(members)]
     chosen = [sp.SolverOptions(relaxation=rho) for rho in 10 ** rng.uniform(-9, -2, members)]
 
-    def simulate(scene: sp.Scene, state: sp.State, options: sp.SolverOptions) -> Steps:
+    def simulate(scene: sp.Scene, state: sp.State, options: sp.SolverOptions) -> tuple:
         trajectory = sp.rollout(scene, state, STEPS, options)
         speed = jnp.linalg.norm(trajectory.state.velocity, axis=-1).max(axis=-1)
         info = trajectory.info
-        return Steps(info.converged, info.iterations, scene.timestep * speed)
+        return info.converged, info.iterations, scene.timestep * speed
 
     program, _ = harness.compiled(simulate, *made[0][:2], chosen[0])
     runs = [

@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import ArrayLike
 from rich.console import Console
 
 import silico_py as sp
@@ -18,7 +19,10 @@ from benchmarks import harness
 STEPS = 150
 QUICK_MEMBERS, FULL_MEMBERS = 100, 1000
 GROOVE = np.radians(103)
-IN_GROOVE = {"box": sp.Box((0.25, 0.25, 0.25)), "cylinder": sp.Cylinder(radius=0.2, length=0.5)}
+IN_GROOVE: dict[str, sp.Box | sp.Cylinder] = {
+    "box": sp.Box((0.25, 0.25, 0.25)),
+    "cylinder": sp.Cylinder(radius=0.2, length=0.5),
+}
 
 
 def run(quick: bool, console: Console) -> bool:
@@ -72,7 +76,7 @@ def in_groove(shape: sp.Box | sp.Cylinder) -> Callable:
 
 def _moving(
     scene: sp.Scene,
-    position: object,
+    position: ArrayLike,
     turn: np.ndarray,
     friction: float,
     speed: float,

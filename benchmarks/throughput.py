@@ -160,6 +160,7 @@ def measure(task: Task) -> dict[str, float]:
     scene, _ = SCENES[task.scene]()
     states = spread(task.motion, task.batch)
     module, free = engines.load(task.simulator), harness.free_memory()
+    assert module is not None  # what is not installed is no task
     make = module.stepper if task.kind == KINDS[0] else module.linearizer
     program = make(scene, states, STEPS)
     if free is not None and program.memory > MEMORY_SHARE * free:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any, ClassVar, NamedTuple, Protocol
 
+import jax
 import numpy as np
 
 import silico_py as sp
@@ -32,8 +33,8 @@ class Path(NamedTuple):
         orientation: (steps, n, 4) wxyz.
     """
 
-    position: np.ndarray
-    orientation: np.ndarray
+    position: np.ndarray | jax.Array
+    orientation: np.ndarray | jax.Array
 
 
 class Program(NamedTuple):

@@ -69,8 +69,8 @@ class Engine:
         for k in range(frequency * seconds):
             _advance(simulator, k + 1, frequency)
             rows.append(plant.GetPositions(context))  # a body is quaternion, position
-        rows = np.array(rows).reshape(len(rows), -1, 7)
-        return engines.Path(rows[..., 4:], rows[..., :4])
+        poses = np.array(rows).reshape(len(rows), -1, 7)
+        return engines.Path(poses[..., 4:], poses[..., :4])
 
     def timed(
         self, states: sp.State, frequency: int, seconds: int

@@ -49,8 +49,8 @@ def over_devices(function: Callable, fixed: Any, members: Any) -> tuple[Callable
         jax.device_put(v, NamedSharding(mesh, spec))
         for v, spec in zip((fixed, members), specs, strict=True)
     )
-    how = {"mesh": mesh, "in_specs": specs, "out_specs": specs[1]}
-    return jax.shard_map(function, **how, check_vma=False), *placed
+    shared = jax.shard_map(function, mesh=mesh, in_specs=specs, out_specs=specs[1], check_vma=False)
+    return shared, *placed
 
 
 def retimed(scene: sp.Scene, timestep: float) -> sp.Scene:

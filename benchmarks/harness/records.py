@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from rich.console import Console
 from rich.progress import track as rich_track
 
@@ -28,7 +29,7 @@ def colored(text: str, good: bool) -> str:
     return f"[green]{text}[/green]" if good else f"[bold red]{text}[/bold red]"
 
 
-def save(name: str, results: dict[str, Any], quick: bool) -> Path:
+def save(name: str, results: dict[str, Any] | dict[int, Any], quick: bool) -> Path:
     """Write the results with the machine and the versions."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     path = FOLDER / f"{name}.json"
@@ -47,7 +48,7 @@ def about() -> dict[str, Any]:
         "processor": _processor(),
         "cores": os.cpu_count(),
         "devices": [device.device_kind for device in jax.devices()],
-        "double precision": bool(jax.config.jax_enable_x64),
+        "double precision": jnp.result_type(float) == jnp.float64,
     }
 
 

@@ -79,7 +79,7 @@ def runner(scene: sp.Scene, warm: bool = True) -> Callable[..., Outcome]:
 
     def batch(states: sp.State, timestep: float, relaxation: float, steps: int) -> Outcome:
         found = jax.block_until_ready(program(states, timestep, relaxation, steps))
-        return Outcome(*(np.asarray(v) for v in found[:-1]), found[-1])
+        return Outcome._make([*map(np.asarray, found[:-1]), found[-1]])
 
     return batch
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 
 import silico_py as sp
 
+Name = TypeVar("Name", bound=Hashable)
 TURN = 0.1  # least seconds that calls of one function take before another has its turn
 
 
@@ -29,13 +30,13 @@ def compiled(
     return ready, time.perf_counter() - start
 
 
-def alternate(functions: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
+def alternate(functions: Mapping[Name, Callable[[], Any]], repeats: int) -> dict[Name, float]:
     """Median seconds of a call of each, called in turn; the first round warms up.
 
     In turn, so that what slows the machine down for a while slows all of them down. A turn takes
     at least `TURN`: a short call would mostly bring its program back into the caches.
     """
-    times: dict[str, list[float]] = {name: [] for name in functions}
+    times: dict[Name, list[float]] = {name: [] for name in functions}
     for _ in range(repeats + 1):
         for name, function in functions.items():
             calls, start = 0, time.perf_counter()
