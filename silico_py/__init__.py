@@ -65,3 +65,8 @@ def __getattr__(name: str) -> _Any:
     if name in _LATER:
         return import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """What there is, with the packages that are imported later."""
+    return sorted({*globals(), *_LATER})

@@ -1,6 +1,9 @@
 """What users call says what it is."""
 
 import inspect
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -36,3 +39,12 @@ def test_every_public_name_has_a_docstring(module):
 def is_public_function(name, value):
     callable_here = inspect.isfunction(value) or isinstance(value, property)
     return callable_here and not name.startswith("_")
+
+
+def test_dir_names_the_packages_that_are_imported_later():
+    code = (
+        "import sys, silico_py as sp; print(*dir(sp)); assert 'silico_py.study' not in sys.modules"
+    )
+    out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    packages = {path.parent.name for path in Path(sp.__file__).parent.glob("*/__init__.py")}
+    assert packages <= set(out.stdout.split())
