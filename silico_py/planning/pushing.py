@@ -95,6 +95,7 @@ def push_to(
     pusher: str,
     position: ArrayLike,
     orientation: ArrayLike = (1.0, 0.0, 0.0, 0.0),
+    *,
     steps: int = 20,
     directions: tuple[int, ...] = (0, 1),
     limit: float = 10.0,
