@@ -36,8 +36,12 @@ from silico_py.solver.dense import accumulate, safe_norm, taken
 from silico_py.solver.rows import each
 
 WORLD = -1  # body index of what is fixed
-SMALL = 16  # rows of a slack up to which all kinds of shapes are one
-LARGE = 5.0  # units of speed with which bodies may part, or are pressed, before it is doubled
+# Rows of a slack up to which all kinds of shapes are one. With fewer a scene has more kinds of
+# pairs and compiles longer, with more every contact has the rows of large polytopes.
+SMALL = 16
+# Units of speed with which bodies may part, or are pressed, before it is doubled: in a unit that
+# does not grow, heavy loads took a thousand iterations or failed.
+LARGE = 5.0
 
 
 Kind = Hashable  # of pieces: what they have in common, so that they can be stacked

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 from silico_py import friction
 from silico_py.collision import ITERATIONS as COLLISION_ITERATIONS
 from silico_py.collision import WARM_RELAXATION, Located, locate, optimum, solve_collision
-from silico_py.collision_program import Warm, without_excess
+from silico_py.collision_program import START_GAP, Warm, without_excess
 from silico_py.contact import (
     CONE,
     Contact,
@@ -33,8 +33,6 @@ from silico_py.contact import (
 from silico_py.primitives import ConvexShape
 from silico_py.solver import CellJacobian, CellResidual, CellVariables, ProductCone
 from silico_py.solver.problem import forward_jacobian
-
-START_GAP = 0.1  # smallest gap of the start
 
 
 def formulation(collision_relaxation: float | Array, warm_start: bool | Array) -> Formulation:

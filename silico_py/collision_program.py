@@ -18,10 +18,10 @@ from jaxtyping import Array, Bool, Float
 from silico_py.primitives import ConvexShape
 from silico_py.solver.dense import dot, matmul
 
-SIZE_RATIO = 10.0  # of two shapes up to which both grow alike
-START_ALPHA = 1.1  # smallest scaling of the start
+SIZE_RATIO = 10.0  # of two shapes up to which both grow alike, see `SlackMap.in_pair`
+START_GAP = 0.1  # smallest alpha of the start, beyond 1
 # Of the start's scaling over the larger gauge: of two bounded shapes, of one over a half-space, of
-# one that will touch it.
+# one that will touch it. The closer to the touch, the fewer steps fail.
 START_MARGIN, START_MARGIN_GROUND, START_MARGIN_NEAR = 2.0, 1.2, 1.1
 # Of the start point below a half-space: in lengths of the other shape, or in how far that reaches
 # down if it will touch.
@@ -257,7 +257,7 @@ def central_start(a: Piece, b: Piece, near: Bool[Array, ""] | None = None) -> St
         margin = jnp.where(near, START_MARGIN_NEAR, margin)
     alpha_a, eps_a = _interior(a, point)
     alpha_b, eps_b = _interior(b, point)
-    alpha = jnp.maximum(START_ALPHA, margin * jnp.maximum(alpha_a, alpha_b))
+    alpha = jnp.maximum(1 + START_GAP, margin * jnp.maximum(alpha_a, alpha_b))
     primal = Primal(point, alpha, eps_a, eps_b)
     slack_a, slack_b = a.slack(point, alpha, eps_a), b.slack(point, alpha, eps_b)
     inverse_a, inverse_b = a.shape.cone.inverse(slack_a), b.shape.cone.inverse(slack_b)

@@ -28,8 +28,12 @@ from silico_py.solver.dense import dot, matmul, safe_norm
 
 EASED_FRICTION = 0.7  # share of friction that full easing takes away
 FIRMER_FRICTION = 1.0  # the same that it adds the other way
-CLEAR = 1.05  # scaling at the end of free motion from which on a pair flies apart
-LEEWAY = 0.025  # slip in a step, in lengths of the pair, that friction has room for on the way
+# Scaling at the end of free motion from which on a pair flies apart. The margin is for pairs that
+# touch after all: they would overlap by as many relaxations as they come from sizes away.
+CLEAR = 1.05
+# Slip in a step, in lengths of the pair, that friction has room for on the way: with less, friction
+# is tight too early in steps of a millisecond; those of 10 ms hardly need any.
+LEEWAY = 0.025
 
 
 class Side(NamedTuple):

@@ -33,14 +33,14 @@ from silico_py.primitives import ConvexShape
 from silico_py.solver import CellResidual, CellVariables, ProductCone
 from silico_py.solver.dense import safe_norm, safe_unit
 
-DISTANT = 10.0  # scaling of a pair from which on it is a unit where the pair flies apart
+DISTANT = 10.0  # scaling from which on it is a unit, of pairs that fly apart (see `CLEAR`)
 # The most that this unit may be, in what free motion leaves between the scaling and 1: forces jump
 # where it doubles, and those of slender shapes that start many sizes away need not be small.
 AWAY = 10.0
 START_GAMMA = 10.0  # largest normal impulse of the start, dimensionless
 START_PUSH = 2.0  # the same of what it does to the bodies: flat shapes have sensitivities above 10
 # Scaling beyond which the impulse of the start falls with distance: pairs far apart would throw
-# the bodies of a heap about before the touching ones have their say.
+# the bodies of a heap about before the touching ones have their say, and one step in twenty failed.
 START_FAR = 2.0
 # Shapes whose centres coincide have no normal to part along: up to this distance, in lengths of the
 # pair, the start takes them as this much further apart, along any direction if there is none.

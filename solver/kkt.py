@@ -28,7 +28,9 @@ from silico_py.solver.problem import CellGroup, CellJacobian, Problem, in_one
 from silico_py.solver.rows import each
 from silico_py.solver.vectors import CellVariables, Conditions, Variables
 
-MANY_CELLS = 60  # so many that refinement may not be enough
+# Cells, so many that refinement may not be enough. What solves the rest by pivoting makes a program
+# compile a third longer.
+MANY_CELLS = 60
 SMALL_PRODUCT = 9e-7  # on the central path; see `_regularization`
 REFINEMENTS = 3  # of a direction found with pivoting
 PROXIMAL = 3.0  # growth of the node Jacobian at full easing: shorter moves of the nodes

@@ -36,7 +36,9 @@ from silico_py.solver.problem import (
 )
 from silico_py.solver.vectors import Conditions, Variables
 
-LEAST_PRODUCT = 0.005  # of the anchor, as a share of its mean product or its residual
+# Product of the anchor, as a share of its mean product or its residual, at least: less would leave
+# second-order cones no room to turn.
+LEAST_PRODUCT = 0.005
 BOUNDARY = 0.9  # fraction of the way to the boundary of the cones
 NEIGHBOURHOOD = 0.9  # largest distance of a row from the path, in the size of t A
 NARROWEST = 0.3  # the neighbourhood of the rows does not shrink below this t

@@ -48,7 +48,8 @@ LONGEST_GUESS = 7  # of one that sets out from a guess, or from another
 LONGEST_PATH = 70  # along a path, twice as many with many nodes
 EARLY = 0.1  # mean product of folds that are met too early for an attempt to set out from
 STUCK = 0.05  # the same in residuals of folds that are met where the cones leave no room to move
-# More where more can happen: so many for each node or, from a guess, each cell, up to a limit.
+# More where more can happen: so many for each node or, from a guess, each cell (the more there are,
+# the more of them have changed), up to a limit.
 PER_NODE, MOST = 5, 120
 GUESS_PER_CELL, MOST_GUESS = 0.5, 35
 GUESS_PRODUCT = 0.03  # of a guess pushed back, in r^2 for a residual r; before a path in r

@@ -31,7 +31,7 @@ from silico_py.solver.vectors import Variables
 FAR_GUESS, FAR_IN_CROWD = 0.5, 5.0
 CLOSE_GUESS = 0.02  # the same below which another guess is tried after it
 # After COLD has failed the path is followed if it ended with an error below CLOSE; with many nodes
-# always, unless it stalled above FAR.
+# always, unless it stalled above FAR: the path is long then.
 CLOSE, FAR = 1e-2, 0.5
 FIRST_PART = 0.1  # share of the first member of a family, unless the problem names one
 LEAST_WAY = 1e-5  # between two members: where it is less the solutions at hand end
