@@ -19,11 +19,11 @@ from silico_py.contact import (
     Formulation,
     Pair,
     Side,
-    doubled,
     ease,
     flies,
     leeway,
     lighter,
+    next_power_of_two,
     parting_speed,
     seen_from,
     slip_unit,
@@ -283,7 +283,7 @@ def _times(
     """
     parting = _of_bodies(batches, lambda p: each(parting_speed)(p.a, p.b), motions.mass)
     pressed = motions.timestep * safe_norm(motions.force) / motions.mass
-    return doubled(jnp.maximum(parting, pressed) / (LARGE * speed))
+    return next_power_of_two(jnp.maximum(parting, pressed) / (LARGE * speed))
 
 
 def _pieces(scene: Scene) -> tuple[dict[Kind, PieceBatch], Places]:

@@ -66,7 +66,7 @@ def flies(clearance: Float[Array, "*batch"]) -> Bool[Array, "*batch"]:
     return clearance > CLEAR
 
 
-def doubled(least: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+def next_power_of_two(least: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """The smallest power of two from 1 on that is not below this: a unit without a derivative."""
     return jnp.exp2(jnp.ceil(jnp.log2(jnp.maximum(1, jax.lax.stop_gradient(least)))))
 
@@ -99,7 +99,7 @@ def leeway(
     In a short step a gap of a small share of the size is as fast as all slip: friction would be
     tight long before the gap is settled, and a tight cone leaves its direction no room to turn.
     """
-    return doubled(LEEWAY * length / timestep / slip)
+    return next_power_of_two(LEEWAY * length / timestep / slip)
 
 
 class Nested(NamedTuple):

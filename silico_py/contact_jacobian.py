@@ -205,6 +205,8 @@ def _side(
     # A fixed body has no columns: what it is given here is dropped.
     t = tangent or Tangent(0.0, 0.0, eye, eye)
     leaned, tilted, twice = matmul(lever, t.turn), -matmul(turned, t.turn), matmul(spin, spin)
+    carried = t.velocity * eye - t.position * spin
+    bent = skew(matmul(spin, arm)) + matmul(spin, lever)
     blocks = partial(_blocks_of, name, columns)
     return SideDerivative(
         normal=normal,
@@ -213,18 +215,10 @@ def _side(
         d_turned=blocks(3, angular=tilted),
         d_pressed=blocks(3, dual=sign * to_point.T),
         d_arm=blocks(3, linear=-t.position * eye, point=c.length * eye),
-        d_velocity=blocks(
-            3,
-            linear=t.velocity * eye - t.position * spin,
-            angular=-matmul(lever, t.spin),
-            point=c.length * spin,
-        ),
+        d_velocity=blocks(3, linear=carried, angular=-matmul(lever, t.spin), point=c.length * spin),
         d_spin=blocks(3, angular=t.spin),
         d_bend=blocks(
-            3,
-            linear=-t.position * twice,
-            angular=-matmul(skew(matmul(spin, arm)) + matmul(spin, lever), t.spin),
-            point=c.length * twice,
+            3, linear=-t.position * twice, angular=-matmul(bent, t.spin), point=c.length * twice
         ),
         d_slack=blocks(
             len(dual),

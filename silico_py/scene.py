@@ -210,9 +210,8 @@ def check_start(scene: Scene, state: State, name: str = "state") -> None:
     """
     check_state(scene, state, name)
     for field in dataclasses.fields(State):
-        vector(
-            f"{name}: {field.name}", getattr(state, field.name), *getattr(state, field.name).shape
-        )
+        value = getattr(state, field.name)
+        vector(f"{name}: {field.name}", value, *value.shape)
 
 
 def check_precision(scene: Scene) -> None:

@@ -25,9 +25,9 @@ from silico_py.contact import (
     Touch,
     both_kinematics,
     current,
-    doubled,
     exchange,
     flies,
+    next_power_of_two,
 )
 from silico_py.primitives import ConvexShape
 from silico_py.solver import CellResidual, CellVariables, ProductCone
@@ -114,7 +114,7 @@ def start_contact(c: Contact) -> tuple[Contact, CellVariables]:
     alpha, dtype = s.primal.alpha, s.primal.alpha.dtype
     # What is far away and stays there has slacks and, at a long arm, slips of that size: their
     # products would be as large, and steps that suit them none that suits what touches.
-    slack_unit = doubled(jnp.minimum(alpha / DISTANT, AWAY * (c.clearance - 1)))
+    slack_unit = next_power_of_two(jnp.minimum(alpha / DISTANT, AWAY * (c.clearance - 1)))
     far = jnp.maximum(1, alpha / START_FAR)
     push = safe_norm(a.sensitivity(s.dual_a, c.length))
     most = START_PUSH / jnp.maximum(push, START_PUSH / START_GAMMA)

@@ -67,7 +67,7 @@ def factorize(
         pairs.append(_pairs(touched, n))
         cells.append(cell)
     joint = accumulate(jnp.concatenate(blocks), _places(pairs, known, n), len(known))
-    nodes = _by_level(joint, known, rows_by_level(links, n, ny), n)
+    nodes = _block_tridiagonal(joint, known, rows_by_level(links, n, ny), n)
     return Factor(tuple(cells), levels.factorize(nodes))
 
 
@@ -118,7 +118,7 @@ def solve(
     alone = [matmul(cell.inverse, rows) for cell, rows in zip(factor.cells, local, strict=True)]
     for (touched, _), cell, moves in zip(links, factor.cells, alone, strict=True):
         own = own - on_nodes(matmul(cell.force, moves), touched, own)
-    y = _by_levels(links, partial(levels.solve, factor.nodes), own)
+    y = _solved_by_level(links, partial(levels.solve, factor.nodes), own)
     moved = [
         moves - matmul(cell.share, of_cells(y, touched))
         for (touched, _), cell, moves in zip(links, factor.cells, alone, strict=True)
@@ -144,7 +144,7 @@ def solve_transposed(
     """
     for (touched, _), cell, rows in zip(links, factor.cells, local, strict=True):
         own = own - on_nodes(matmul(cell.share, rows), touched, own)
-    y = _by_levels(links, partial(levels.solve_transposed, factor.nodes), own)
+    y = _solved_by_level(links, partial(levels.solve_transposed, factor.nodes), own)
     moved = []
     for (touched, _), cell, rows in zip(links, factor.cells, local, strict=True):
         left = rows - matmul(cell.force, of_cells(y, touched))
@@ -165,7 +165,7 @@ def on_nodes(
     return accumulate(rows.reshape(-1, *like.shape[1:]), touched.reshape(-1), len(like))
 
 
-def _by_levels(
+def _solved_by_level(
     links: Sequence[Links], solve: Callable[[Array], Array], own: Float[Array, "nodes ny columns"]
 ) -> Float[Array, "nodes ny columns"]:
     """`solve`, which takes and returns rows level by level, for the rows of the nodes."""
@@ -190,7 +190,7 @@ def rows_by_level(links: Sequence[Links], n: int, ny: int) -> Int[np.ndarray, "l
     return rows
 
 
-def _by_level(
+def _block_tridiagonal(
     joint: Float[Array, "pairs ny ny"],
     known: Int[np.ndarray, " pairs"],
     rows: Int[np.ndarray, "levels size"],

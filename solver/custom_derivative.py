@@ -75,10 +75,10 @@ def _jvp(args: list, changes: list, *, count: int, rule: Callable) -> tuple[list
     args = _as_arrays(args)
     value = _attached.bind(*args, count=count, rule=rule)
     none = [ad.Zero(jax.typeof(v).to_tangent_aval()) for v in value]
-    moving = changes[count:]
-    if all(isinstance(change, ad.Zero) for change in moving):
+    active = changes[count:]
+    if all(isinstance(change, ad.Zero) for change in active):
         return value, none
-    symbolic = [SymbolicZero(c.aval) if isinstance(c, ad.Zero) else c for c in moving]
+    symbolic = [SymbolicZero(c.aval) if isinstance(c, ad.Zero) else c for c in active]
     numbers = rule(args[:count], args[count:], symbolic)
     return value, replaced(none, [_is_number(v) for v in value], numbers)
 
@@ -95,8 +95,8 @@ def _batch(args: list, axes: list, *, count: int, rule: Callable) -> tuple[list[
             for c, k, flag in zip(changes, own, flags, strict=True)
         ]
 
-        def of_member(value: list, at: list, moving: list) -> list[Array]:
-            return rule(value, at, replaced(still, flags, moving))
+        def of_member(value: list, at: list, active: list) -> list[Array]:
+            return rule(value, at, replaced(still, flags, active))
 
         each = jax.vmap(of_member, (0, own, list(compress(own, flags))), axis_size=size)
         return each(value, at, list(compress(changes, flags)))

@@ -55,7 +55,12 @@ def _traced_once(
     function: Callable, static: tuple, axes: Any, for_kernel: bool, one: bool, many: bool
 ) -> Callable:
     """A `jax.jit` for each way of tracing: `for_kernel`, as `one` kernel of its own, for `many`
-    rows."""
+    rows.
+
+    Kept from call to call, for jax knows its programs by the function that it is given. That is all
+    there is to it: what is returned depends on these arguments alone, and one that is dropped is
+    traced again.
+    """
     bound = partial(function, *static)
     mapped: Callable = bound if axes is None else each(bound, axes)
 

@@ -124,24 +124,24 @@ def _looked_at(problem: Problem, start: Variables, options: Options, guess: Gues
 def _best(problem: Problem, guess: Guess, options: Options) -> Base:
     """The first exact point of a guess, or the one with the smallest residual."""
     points, usable, _ = guess
-    # Pairs s, z that moved on alone contradict each other in a crowd: there they are centred first,
-    # but for those of the last point, which have not moved at rest.
-    moving = int(problem.is_crowded)
+    # Pairs s, z that moved on alone contradict each other in a crowd: there all points are centred.
+    # Before them the last one is looked at as it is, for at rest that is exact.
+    before = int(problem.is_crowded)
     products = targets(problem, options.relaxation, options.relaxation)
 
     def at(k: Array) -> Variables:
-        w = jax.tree.map(lambda v: v[jnp.maximum(k - moving, 0)], points)
-        return choose(k < moving, w, centred(problem, w, products)) if moving else w
+        w = jax.tree.map(lambda v: v[jnp.maximum(k - before, 0)], points)
+        return choose(k < before, w, centred(problem, w, products)) if before else w
 
     def look(carry: tuple[Array, Base]) -> tuple[Array, Base]:
         k, best = carry
         seen = _seen(problem, at(k), usable, options)
-        better = seen.exact | (k >= moving) & (seen.residual < best.residual)
+        better = seen.exact | (k >= before) & (seen.residual < best.residual)
         return k + 1, choose(better, seen, best)
 
     def unseen(carry: tuple[Array, Base]) -> Array:
         k, best = carry
-        return (k < len(points.flat) + moving) & ~best.exact
+        return (k < len(points.flat) + before) & ~best.exact
 
     last = jax.tree.map(lambda v: v[0], points)
     first = jnp.zeros((), int), _nowhere(last)._replace(usable=usable)
