@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import Any, TypeGuard
+from collections.abc import Sequence
+from typing import Any, TypeAlias, TypeGuard
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
+from numpy.typing import ArrayLike
+from scipy.spatial.transform import Rotation
+
+# Unit quaternions (w, x, y, z), or what `as_quaternions` makes some of.
+Orientation: TypeAlias = ArrayLike | Rotation | Sequence[Rotation]
 
 UNIT_TOLERANCE = 1e-6
 
@@ -128,6 +134,17 @@ def several(name: str, value: Any, what: str) -> tuple:
     except TypeError as error:
         kind = type(value).__name__
         raise ValueError(f"{name}: expected {what}, several in a list, got {kind}") from error
+
+
+def as_quaternions(value: Any, rows: bool) -> Any:
+    """Numbers (w, x, y, z) of a `Rotation` of scipy's or jax's, or of a list with some; anything
+    else unchanged. One rotation is one row, where `rows` are asked for."""
+    if isinstance(value, (list, tuple)) and any(hasattr(entry, "as_quat") for entry in value):
+        return [as_quaternions(entry, rows=False) for entry in value]
+    if not hasattr(value, "as_quat"):
+        return value
+    found = value.as_quat(scalar_first=True)
+    return found[None] if rows and found.ndim == 1 else found
 
 
 def unit(name: str, value: Any, shape: tuple[int, ...], dtype: np.dtype) -> Array:

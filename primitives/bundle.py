@@ -19,7 +19,7 @@ from silico_py.primitives._base import (
     Vector3,
     primitive,
 )
-from silico_py.primitives._checks import parameter, several, unit
+from silico_py.primitives._checks import Orientation, as_quaternions, parameter, several, unit
 from silico_py.primitives._pytree import assign
 from silico_py.primitives._rotation import Quaternion, multiply, orientation_matrix
 from silico_py.solver.compilation import once
@@ -43,7 +43,7 @@ class Bundle(Shape):
 
     Args:
         pieces: sequence of (shape, position (3,) [m], orientation (4,) unit quaternion
-            (w, x, y, z)), from the piece's frame to the bundle's
+            (w, x, y, z) or `Rotation`), from the piece's frame to the bundle's
         shapes, positions, orientations: the same side by side, instead of pieces
 
     Raises:
@@ -59,13 +59,14 @@ class Bundle(Shape):
 
     def __init__(
         self,
-        pieces: Iterable[tuple[Shape, ArrayLike, ArrayLike]] | None = None,
+        pieces: Iterable[tuple[Shape, ArrayLike, Orientation]] | None = None,
         *,
         shapes: Iterable[Shape] | None = None,
         positions: ArrayLike | None = None,
-        orientations: ArrayLike | None = None,
+        orientations: Orientation | None = None,
     ) -> None:
-        fields = {"shapes": shapes, "positions": positions, "orientations": orientations}
+        turns = as_quaternions(orientations, rows=False)  # jax's are tuples of one array
+        fields = {"shapes": shapes, "positions": positions, "orientations": turns}
         if pieces is None:
             pieces = _side_by_side(**fields)
         elif any(field is not None for field in fields.values()):
@@ -183,11 +184,11 @@ def _checked(name: str, piece: Any) -> Placed:
     return Placed(
         shape,
         parameter(f"{name} position", position, (3,), shape.dtype),
-        unit(f"{name} orientation", orientation, (4,), shape.dtype),
+        unit(f"{name} orientation", as_quaternions(orientation, rows=False), (4,), shape.dtype),
     )
 
 
-def _side_by_side(**fields: Any) -> Iterable[tuple[Shape, ArrayLike, ArrayLike]]:
+def _side_by_side(**fields: Any) -> Iterable[tuple[Shape, ArrayLike, Orientation]]:
     """Pieces of shapes, positions and orientations."""
     if any(field is None for field in fields.values()):
         raise ValueError("pieces: give them (or shapes, positions and orientations)")

@@ -37,7 +37,7 @@ class Body:
     Args:
         name: used in messages and in the scene's `exclude` list.
         shapes: a primitive, or several, each a primitive or (primitive, position (3,) [m],
-            orientation (4,) wxyz). The attribute is a `Bundle` of them.
+            orientation (4,) wxyz or `Rotation`). The attribute is a `Bundle` of them.
         mass: [kg]; positive.
         inertia: (3, 3) about the centre of mass, in the body frame [kg m^2]; from the shapes
             at uniform density unless given.

@@ -27,6 +27,7 @@ from silico_py.collision_program import (
 )
 from silico_py.compilation import jitted
 from silico_py.primitives import ConvexShape
+from silico_py.primitives._checks import Orientation
 from silico_py.primitives._rotation import orientation_matrix
 from silico_py.solver import (
     CellGroup,
@@ -198,9 +199,9 @@ class _Placed(NamedTuple):
 
 def collide(
     shape_a: ConvexShape,
-    pose_a: tuple[ArrayLike, ArrayLike],
+    pose_a: tuple[ArrayLike, Orientation],
     shape_b: ConvexShape,
-    pose_b: tuple[ArrayLike, ArrayLike],
+    pose_b: tuple[ArrayLike, Orientation],
     relaxation: float | Array | None = None,
     max_iterations: int = ITERATIONS,
 ) -> Collision:
@@ -208,7 +209,7 @@ def collide(
 
     Args:
         shape_a, shape_b: convex primitives; at most one half-space.
-        pose_a, pose_b: (position (3,) [m], orientation (4,) unit quaternion wxyz).
+        pose_a, pose_b: (position (3,) [m], orientation (4,) unit quaternion wxyz or `Rotation`).
         relaxation: rho; alpha lies above the exact one by rho for each active cone row. 1e-11 in
             double precision unless given, 1e-5 in single; of shapes far apart that is raised to
             what rounding leaves of their alpha, about 1e-14 or 1e-5 of it.
@@ -258,7 +259,7 @@ def _middle(a: Piece, b: Piece) -> Float[Array, "3"]:
     return jnp.where(a.length < b.length, a.reference, b.reference)
 
 
-def _place(name: str, shape: ConvexShape, pose: tuple[ArrayLike, ArrayLike]) -> _Placed:
+def _place(name: str, shape: ConvexShape, pose: tuple[ArrayLike, Orientation]) -> _Placed:
     if not (isinstance(pose, (tuple, list)) and len(pose) == 2):
         raise ValueError(f"{name}: expected (position, orientation), got {pose!r}")
     position = vector(f"{name} position", pose[0], 3)

@@ -23,7 +23,7 @@ from silico_py.primitives import (
     pytree_dataclass,
     static,
 )
-from silico_py.primitives._checks import check_unit, several
+from silico_py.primitives._checks import Orientation, check_unit, several
 from silico_py.validation import is_count, not_negative, number, quaternions, vector
 
 
@@ -66,8 +66,9 @@ class Scene:
 
     Args:
         bodies: the moving bodies; names must differ.
-        environment: fixed shapes, each a primitive, (primitive, position, orientation) or a
-            `Fixture`; a scene can be changed with `dataclasses.replace`.
+        environment: fixed shapes, each a primitive, (primitive, position, orientation as a
+            quaternion or a `Rotation`) or a `Fixture`; a scene can be changed with
+            `dataclasses.replace`.
         timestep: h [s].
         friction: Coulomb coefficient of every contact, or (contacts,) one for each of `pairs`.
         gravity: (3,) world [m/s^2].
@@ -132,11 +133,16 @@ class Scene:
     def state(
         self,
         position: ArrayLike | None = None,
-        orientation: ArrayLike | None = None,
+        orientation: Orientation | None = None,
         velocity: ArrayLike | None = None,
         angular_velocity: ArrayLike | None = None,
     ) -> State:
         """A state of this scene; what is left out is zero (identity for orientations).
+
+        Args:
+            position, velocity, angular_velocity: (n, 3), as of a `State`.
+            orientation: (n, 4) unit quaternions (w, x, y, z), or a `Rotation` of scipy's or jax's
+                of n turns, or a list of n.
 
         Raises:
             ValueError: for wrong shapes, values that are not finite, or quaternions whose norm

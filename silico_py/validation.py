@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from silico_py.primitives._checks import concrete, float_dtype, parameter, unit
+from silico_py.primitives._checks import as_quaternions, concrete, float_dtype, parameter, unit
 from silico_py.primitives._checks import count as count
 from silico_py.primitives._checks import given as given
 from silico_py.primitives._checks import is_count as is_count
@@ -60,5 +60,7 @@ def not_negative(name: str, array: Array) -> Array:
 
 
 def quaternions(name: str, value: Any, *shape: int) -> Array:
-    """Unit quaternions on the last axis, refused (not normalised) when they are not."""
+    """Unit quaternions on the last axis, refused (not normalised) when they are not; a `Rotation`
+    will do, too."""
+    value = as_quaternions(value, rows=len(shape) > 0)
     return unit(name, value, (*shape, 4), float_dtype(value))

@@ -1,15 +1,19 @@
 """Quaternions against those of scipy."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from jax.scipy.spatial.transform import Rotation as JaxRotation
 from scipy.spatial.transform import Rotation
 
 from silico_py import rotation
-from silico_py.scene import State
+from silico_py.body import Body
+from silico_py.primitives import Box, Bundle
+from silico_py.scene import Scene, State
 from silico_py.scenes import tilt
 from silico_py.tangents import difference, perturb
 
@@ -71,3 +75,49 @@ def test_the_cayley_map_turns_about_its_argument(t):
 @pytest.mark.parametrize("axis", range(3))
 def test_tilts_are_turns_about_coordinate_axes(axis):
     np.testing.assert_allclose(tilt(axis, 0.7), rotation.about(np.eye(3)[axis], 0.7), atol=1e-15)
+
+
+def as_many(turns):
+    """Some turns in all the ways in which they may be given."""
+    quaternions = turns.as_quat(scalar_first=True)
+    theirs = JaxRotation.from_quat(jnp.asarray(turns.as_quat()))
+    return [quaternions, turns, theirs, list(turns), [quaternions[0], *turns[1:]]]
+
+
+@pytest.mark.parametrize("way", range(5))
+def test_orientations_may_be_rotations(way):
+    turns = Rotation.random(2, rng=0)
+    given, box = as_many(turns)[way], Box((0.1, 0.2, 0.3))
+    scene = Scene([Body(name, box, mass=1.0) for name in "ab"])
+    found = scene.state(orientation=given).orientation
+    np.testing.assert_allclose(rotation.matrix(found), turns.as_matrix(), atol=1e-14)
+
+    bundle = Bundle(shapes=[box, box], positions=np.zeros((2, 3)), orientations=given)
+    corners = [turn.apply([[0.1, 0.2, 0.3]])[0] for turn in turns]
+    assert all(bundle.contains(0.999 * corner) for corner in corners)
+    assert not any(bundle.contains(1.001 * corner) for corner in corners)
+
+
+def test_one_rotation_places_one_shape_or_one_body():
+    turn, box = Rotation.from_euler("zx", [0.3, 0.4]), Box((0.1, 0.2, 0.3))
+    scene = Scene([Body("a", [(box, (0, 0, 1), turn)], mass=1.0)], [(box, (0, 0, 0), turn)])
+    for found in (
+        scene.state(orientation=turn).orientation[0],
+        scene.bodies[0].pieces[0][2],
+        scene.environment[0].orientation,
+    ):
+        np.testing.assert_allclose(rotation.matrix(found), turn.as_matrix(), atol=1e-14)
+    both = Scene([Body(name, box, mass=1.0) for name in "ab"])
+    with pytest.raises(ValueError, match=r"orientation: expected shape \(2, 4\)"):
+        both.state(orientation=turn)
+
+
+def test_rotations_of_jax_may_be_traced():
+    scene = Scene([Body("a", Box((0.1, 0.2, 0.3)), mass=1.0)])
+
+    def cosine(angle):
+        turn = JaxRotation.from_euler("z", angle)
+        return rotation.matrix(scene.state(orientation=turn).orientation)[0, 0, 0]
+
+    value, slope = jax.jit(jax.value_and_grad(cosine))(0.3)
+    np.testing.assert_allclose([value, slope], [np.cos(0.3), -np.sin(0.3)], rtol=1e-12)

@@ -21,6 +21,7 @@ from scipy.optimize import OptimizeResult, least_squares
 from silico_py import rotation
 from silico_py.compilation import jitted
 from silico_py.options import SolverOptions, check_relaxations
+from silico_py.primitives._checks import Orientation
 from silico_py.scene import Scene, State, check_start
 from silico_py.simulate import Trajectory, rollout
 from silico_py.validation import count, is_count, listener, number, quaternions, vector
@@ -94,7 +95,7 @@ def push_to(
     target: str,
     pusher: str,
     position: ArrayLike,
-    orientation: ArrayLike = (1.0, 0.0, 0.0, 0.0),
+    orientation: Orientation = (1.0, 0.0, 0.0, 0.0),
     *,
     steps: int = 20,
     directions: tuple[int, ...] = (0, 1),
@@ -115,7 +116,7 @@ def push_to(
         target: name of the body to move.
         pusher: name of the body that is controlled.
         position: (3,) of the target at the end, world [m].
-        orientation: (4,) unit quaternion wxyz of the target at the end.
+        orientation: of the target at the end, (4,) unit quaternion wxyz or a `Rotation`.
         steps: length of the roll-out.
         directions: columns of the control, 0 to 5, that are free.
         limit: largest absolute value of a control.
