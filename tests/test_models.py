@@ -11,11 +11,13 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from scipy.spatial import ConvexHull
 from scipy.spatial.transform import Rotation
 from shapes import PYRAMID
 from stepping import rolled
 
 import silico_py as sp
+from silico_py.models.hull import hull
 
 mujoco = pytest.importorskip("mujoco")
 trimesh = pytest.importorskip("trimesh")
@@ -919,6 +921,19 @@ def test_load_mesh_cuts_large_hulls_and_says_so(tmp_path):
     ((shape, _, _),) = body.pieces
     assert len(shape.vertices) == 20
     assert float(shape.bounding_radius) <= 0.1 + 1e-6
+
+
+@pytest.mark.parametrize(("level", "most"), [(1, 20), (1, 40), (2, 64)])
+def test_a_hull_of_rounded_points_has_no_more_vertices_than_asked_for(level, most):
+    """Some of its faces have four corners, which single precision leaves in no plane."""
+    points = trimesh.creation.icosphere(level).vertices.astype(np.float32)
+    polytope = hull(points, most).polytope
+    corners = np.array(polytope.vertices)
+    assert len(corners) <= most
+    apart = np.linalg.norm(corners[:, None] - points, axis=-1).min(axis=1)
+    assert apart.max() < 1e-6
+    volume = polytope.mass_properties().volume
+    np.testing.assert_allclose(volume, ConvexHull(corners).volume, rtol=1e-6)
 
 
 def test_flat_mesh_is_refused(tmp_path):

@@ -9,8 +9,8 @@ import numpy as np
 from scipy.spatial import ConvexHull, QhullError
 
 from silico_py.models.optional import coacd
-from silico_py.primitives import Polytope
-from silico_py.primitives._polyhedron import planes_of_vertices
+from silico_py.primitives import Polytope, assign
+from silico_py.primitives._polyhedron import find_topology, planes_of_vertices
 from silico_py.validation import count
 
 # Mesh files and MuJoCo keep vertices in single precision: flat faces are flat to about 1e-7.
@@ -61,7 +61,17 @@ def hull(points: np.ndarray, max_vertices: int | None) -> Hull:
     outside = np.max(exact @ np.asarray(rows).T - np.asarray(offsets))
     missed = max(float(outside), 0.0)
     size = np.max(np.ptp(exact, axis=0))
-    return Hull(Polytope(rows, offsets), len(exact), missed if missed > NEGLIGIBLE * size else 0.0)
+    polytope = _with_corners(Polytope(rows, offsets), len(chosen))
+    return Hull(polytope, len(exact), missed if missed > NEGLIGIBLE * size else 0.0)
+
+
+def _with_corners(polytope: Polytope, count: int) -> Polytope:
+    """The polytope with no more than so many vertices: where four faces or more meet in one that is
+    rounded, each three have their own."""
+    if len(polytope.vertices) > count:
+        planes = np.asarray(polytope.A), np.asarray(polytope.b)
+        assign(polytope, topology=find_topology(*planes, FLATNESS)[0])
+    return polytope
 
 
 def check_limit(max_hull_vertices: int | None) -> None:
