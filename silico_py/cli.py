@@ -28,7 +28,6 @@ import silico_py as sp
 from silico_py import demo as tour
 from silico_py import interruption, running
 from silico_py.planning.command import GOAL, plan_ready_scene
-from silico_py.scene import ContactPair
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -118,7 +117,11 @@ def run(
         if html is not None:
             written.append(sp.save_html(done.scene, done.trajectory, html))
     running.report_written(console, *written)
-    _exit(running.failures(done), console)
+    failed = sp.failures(done.scene, done.trajectory.info)
+    running.report_failures(len(failed), console)
+    running.list_failures(failed, console)
+    if failed:
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -320,12 +323,6 @@ def _check_frequency(frequency: float) -> None:
         )
 
 
-def _exit(failed: int, console: Console) -> None:
-    running.report_failures(failed, console)
-    if failed:
-        raise typer.Exit(1)
-
-
 def _save(name: str, done: running.Run, folder: Path) -> Path:
     """Names, the start, states after each step, what the solver said, and the contacts."""
     scene, (state, info) = done.scene, done.trajectory
@@ -334,7 +331,7 @@ def _save(name: str, done: running.Run, folder: Path) -> Path:
         path,
         timestep=scene.timestep,
         bodies=[body.name for body in scene.bodies],
-        pairs=[_pair_label(scene, pair) for pair in scene.pairs],
+        pairs=scene.pair_names,
         **{f"start_{field}": value for field, value in vars(done.start).items()},
         **vars(state),
         converged=info.converged,
@@ -345,18 +342,6 @@ def _save(name: str, done: running.Run, folder: Path) -> Path:
         **{f"contact_{field}": value for field, value in info.contacts._asdict().items()},
     )
     return path
-
-
-def _pair_label(scene: sp.Scene, pair: ContactPair) -> str:
-    """`a - b`, `a[1] - b` of a body with several pieces, or `a - environment[2]`."""
-    first = _piece_label(scene.bodies[pair.body_a], pair.piece_a)
-    if pair.body_b is None:
-        return f"{first} - environment[{pair.piece_b}]"
-    return f"{first} - {_piece_label(scene.bodies[pair.body_b], pair.piece_b)}"
-
-
-def _piece_label(body: sp.Body, piece: int) -> str:
-    return f"{body.name}[{piece}]" if len(body.pieces) > 1 else body.name
 
 
 def command(arguments: list[str] | None = None) -> None:

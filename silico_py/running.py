@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ from silico_py.viewing import plotting
 
 CHUNK = 25  # steps compiled together, after which the progress bar moves
 FRAMES = 6  # of a picture
+LISTED = 5  # failed steps, at most
 COLUMNS = ("scene", "steps", "failed", "iterations", "depth", "momentum", "us/step", "compile")
 LEGEND = (
     "failed: steps that did not converge; iterations: mean / max; depth: largest penetration "
@@ -148,6 +150,15 @@ def report_written(console: Console, *paths: Path) -> None:
     """Say what was written, each path in a line of its own, however long."""
     for path in paths:
         console.print(f"wrote {path}", soft_wrap=True, markup=False)
+
+
+def list_failures(failed: Sequence[sp.Failure], console: Console) -> None:
+    """Say of the first few why, and between which bodies; steps are counted from 1."""
+    for failure in failed[:LISTED]:
+        step = failure.at[0] + 1
+        console.print(f"step {step}: {failure.message}", soft_wrap=True, markup=False)
+    if len(failed) > LISTED:
+        console.print(f"and {len(failed) - LISTED} more")
 
 
 def report_failures(failed: int, console: Console) -> None:

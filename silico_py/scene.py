@@ -130,6 +130,12 @@ class Scene:
         """Every pair of convex pieces that may touch, in the order `info` reports them."""
         return tuple(_body_pairs(self)) + tuple(_environment_pairs(self))
 
+    @property
+    def pair_names(self) -> tuple[str, ...]:
+        """A name of each of `pairs`: `a - b`, `a[1] - b` of the second piece of several, or
+        `a - environment[2]`."""
+        return tuple(_pair_name(self, pair) for pair in self.pairs)
+
     def state(
         self,
         position: ArrayLike | None = None,
@@ -248,6 +254,17 @@ class ContactPair:
     piece_a: int
     body_b: int | None
     piece_b: int
+
+
+def _pair_name(scene: Scene, pair: ContactPair) -> str:
+    first = _piece_name(scene.bodies[pair.body_a], pair.piece_a)
+    if pair.body_b is None:
+        return f"{first} - environment[{pair.piece_b}]"
+    return f"{first} - {_piece_name(scene.bodies[pair.body_b], pair.piece_b)}"
+
+
+def _piece_name(body: Body, piece: int) -> str:
+    return f"{body.name}[{piece}]" if len(body.pieces) > 1 else body.name
 
 
 def _names(bodies: tuple[Body, ...]) -> set[str]:

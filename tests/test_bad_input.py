@@ -54,6 +54,12 @@ CASES = {
     "a truth for a relaxation": ("relaxation", lambda: sp.SolverOptions(relaxation=True)),
     "a little too tight": ("relaxation", lambda: step(options=sp.SolverOptions(relaxation=9e-13))),
     "topology": ("topology", lambda: sp.Polytope(np.eye(3), np.ones(3), topology="all")),
+    "failures of a trajectory": ("info: expected an Info", lambda: sp.failures(scene(), ())),
+    "failures of another scene": (
+        r"info: has contacts of shape \(0,\), expected \(1,\)",
+        lambda: sp.failures(on_floor(), step()[1]),
+    ),
+    "fewer contacts than none": ("contacts", lambda: sp.failures(scene(), step()[1], -1)),
     "change of one body for two": (
         "change",
         lambda: perturb(scene(bodies=[body(), body(name="b")]).state(), np.zeros(12)),
@@ -307,6 +313,10 @@ def single_but_for_friction(double):
 
 def step(control=None, options=None, **changes):
     return sp.step(scene(), dataclasses.replace(scene().state(), **changes), control, options)
+
+
+def on_floor():
+    return scene(environment=[floor()])
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -54,12 +54,6 @@ def test_run_writes_numbers_a_picture_and_a_page_from_the_start(tmp_path, monkey
     assert replay["frames"] == 4
 
 
-def test_pairs_are_named_by_bodies_and_their_pieces():
-    scene, _ = sp.scenes.grasp()
-    labels = [cli._pair_label(scene, pair) for pair in scene.pairs]
-    assert labels == ["tee[0] - left", "tee[1] - left", "tee[0] - right", "tee[1] - right"]
-
-
 def test_names_may_have_dashes(tmp_path):
     result = run("export", "peg-in-hole", tmp_path / "peg.xml")
     assert result.exit_code == 0 and (tmp_path / "peg.xml").is_file(), result.output
@@ -123,6 +117,15 @@ def test_a_row_of_the_table_says_what_a_run_was():
     ]
 
 
+def test_only_the_first_failures_are_listed():
+    console = Console(record=True, width=40)
+    done = finished(9, failed=[1, 2, 4, 5, 6, 8])
+    running.list_failures(sp.failures(done.scene, done.trajectory.info), console)
+    first, *_, fifth, rest = console.export_text().splitlines()
+    message = f"{sp.Status.MAX_ITERATIONS.message}; nearest: a - b"
+    assert [first, fifth, rest] == [f"step 2: {message}", f"step 7: {message}", "and 1 more"]
+
+
 def test_the_demo_runs_three_scenes_and_ends_with_the_failures_of_all(tmp_path, monkeypatch):
     asked = []
 
@@ -140,6 +143,7 @@ def test_the_demo_runs_three_scenes_and_ends_with_the_failures_of_all(tmp_path, 
 def test_run_with_fewer_contacts_than_act_says_so(tmp_path):
     result = run("run", "stack", "--steps", 1, "--max-contacts", 1, "--out", tmp_path)
     assert result.exit_code == 1
+    assert f"step 1: {sp.Status.INCOMPLETE.message}; nearest: " in result.output
     assert np.load(tmp_path / "stack.npz")["status"] == [sp.Status.INCOMPLETE]
 
 

@@ -44,6 +44,14 @@ def test_ready_scenes_are_as_is_asked_for():
     np.testing.assert_allclose(state.orientation[0], sp.rotation.about((0.0, 1.0, 0.0), 0.3))
 
 
+def test_pairs_are_named_by_bodies_and_their_pieces():
+    scene, _ = sp.scenes.grasp()
+    expected = ("tee[0] - left", "tee[1] - left", "tee[0] - right", "tee[1] - right")
+    assert scene.pair_names == expected
+    scene, _ = sp.scenes.drop("sphere")
+    assert scene.pair_names == ("sphere - environment[0]",)
+
+
 def test_peg_ends_in_the_hole_at_10_hz():
     trajectory = rolled(*sp.scenes.peg_in_hole(timestep=0.1), 50)
     assert abs(float(trajectory.state.position[-1, 0, 2]) - 0.5) < 1e-4
