@@ -9,6 +9,7 @@ from silico_py.body import Body as Body
 from silico_py.collision import Collision as Collision
 from silico_py.collision import collide as collide
 from silico_py.compilation import compiler_options as compiler_options
+from silico_py.contact_gaps import gaps as gaps
 from silico_py.failed_steps import Failure as Failure
 from silico_py.failed_steps import failures as failures
 from silico_py.linearization import linearize as linearize

@@ -177,9 +177,9 @@ def pair_batches(scene: Scene, motions: Motion, limits: Limits = (None, None)) -
     return _pair_batches(scene, *_pieces(scene), motions, limits)
 
 
-def kinds_of(scene: Scene) -> list[Pairs]:
-    """The pairs of the scene, those of one kind together."""
-    return [pairs for _, pairs in _kinds(scene, *_pieces(scene))]
+def kinds_of(scene: Scene) -> Iterator[tuple[np.ndarray, Pairs]]:
+    """Pairs of the scene, those of one kind together, with their positions in `scene.pairs`."""
+    return _kinds(scene, *_pieces(scene))
 
 
 def _kinds(

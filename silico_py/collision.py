@@ -246,9 +246,7 @@ def _collide(
     a, b = (piece._replace(center=piece.center - base) for piece in (a, b))
     found = solve_collision(a, b, length, relaxation, max_iterations)
     normal = safe_unit(found.normal)
-    # Where no direction is better than another any will do.
-    across = jnp.where(jnp.any(normal != 0), normal, jnp.eye(3, dtype=normal.dtype)[2])
-    gap = gap_across(a, b, across)
+    gap = gap_across(a, b, normal)
     return Collision(found.alpha, base + found.point, normal, found.converged, gap)
 
 

@@ -173,12 +173,14 @@ def height_above(a: Piece, ground: Piece) -> tuple[Float[Array, "3"], Float[Arra
 
 def gap_across(a: Piece, b: Piece, normal: Float[Array, "3"]) -> Float[Array, ""]:
     """Distance of the two planes across `normal`, a unit vector from b to a, that touch the shapes
-    from between them [m]: negative where they overlap; of a half-space that of its own plane."""
+    from between them [m]: negative where they overlap; of a half-space that of its own plane. Where
+    no normal is better than another, and it is zero, any will do."""
     if not a.shape.scaled:
         return gap_across(b, a, -normal)
     if not b.shape.scaled:
         normal, height = height_above(a, b)
         return height - a.extent(-normal)
+    normal = jnp.where(jnp.any(normal != 0), normal, jnp.eye(3, dtype=normal.dtype)[2])
     between = a.reference - b.reference
     return dot(normal, between) - a.extent(-normal) - b.extent(normal)
 

@@ -64,7 +64,7 @@ def momentum(scene: Scene, state: State) -> Momentum:
 
 @jitted
 def _energy(scene: Scene, state: State) -> Float[Array, ""]:
-    m = _motions(scene, state)
+    m = unforced(scene, state)
     spin = m.angular_velocity
     kinetic = m.mass * dot(m.velocity, m.velocity) + dot(spin, jax.vmap(matmul)(m.inertia, spin))
     return jnp.sum(kinetic / 2 - m.mass * matmul(m.position, scene.gravity))
@@ -72,7 +72,7 @@ def _energy(scene: Scene, state: State) -> Float[Array, ""]:
 
 @jitted
 def _momentum(scene: Scene, state: State) -> Momentum:
-    m = _motions(scene, state)
+    m = unforced(scene, state)
     linear = m.mass[:, None] * m.velocity
 
     def own(w: Array, inertia: Array) -> Array:
@@ -83,6 +83,6 @@ def _momentum(scene: Scene, state: State) -> Momentum:
     return Momentum(jnp.sum(linear, axis=0), jnp.sum(angular, axis=0))
 
 
-def _motions(scene: Scene, state: State) -> Motion:
-    """The bodies about their centres of mass."""
+def unforced(scene: Scene, state: State) -> Motion:
+    """The bodies about their centres of mass, without a control."""
     return motions_of(scene, state, jnp.zeros((len(scene.bodies), 6), state.position.dtype))

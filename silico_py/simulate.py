@@ -191,7 +191,8 @@ def no_guess(scene: Scene, state: State, options: SolverOptions | None = None) -
 @jitted
 def _no_guess(scene: Scene, options: SolverOptions) -> Remembered:
     how = options.formulation, options.contact_limits
-    empty = nothing(len(scene.bodies), kinds_of(scene), *how, scene.timestep.dtype)
+    kinds = [pairs for _, pairs in kinds_of(scene)]
+    empty = nothing(len(scene.bodies), kinds, *how, scene.timestep.dtype)
     copies = () if options.gradient_relaxation is None else (2,)
     return jax.tree.map(lambda v: jnp.zeros((*copies, *v.shape), v.dtype), empty)
 

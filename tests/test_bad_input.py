@@ -60,6 +60,11 @@ CASES = {
         lambda: sp.failures(on_floor(), step()[1]),
     ),
     "fewer contacts than none": ("contacts", lambda: sp.failures(scene(), step()[1], -1)),
+    "gaps of an info": ("contacts: expected", lambda: sp.gaps(scene(), scene().state(), step()[1])),
+    "gaps of another scene": (
+        r"contacts: normal: expected shape \(1, 3\)",
+        lambda: sp.gaps(on_floor(), on_floor().state(), step()[1].contacts),
+    ),
     "change of one body for two": (
         "change",
         lambda: perturb(scene(bodies=[body(), body(name="b")]).state(), np.zeros(12)),

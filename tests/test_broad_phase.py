@@ -70,7 +70,7 @@ def test_pairs_that_act_keep_their_friction(balls):
 def test_limits_are_of_pairs_of_bodies_and_of_pairs_with_the_environment(balls):
     scene, state = balls
     chosen = sp.no_guess(scene, state, options((3, 1))).chosen
-    for pairs, most in zip(kinds_of(scene), chosen, strict=True):
+    for (_, pairs), most in zip(kinds_of(scene), chosen, strict=True):
         assert len(most) == (1 if pairs.b.fixed else 3)
 
 
