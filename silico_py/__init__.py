@@ -5,6 +5,7 @@ from typing import Any as _Any
 
 from silico_py import rotation as rotation
 from silico_py import scenes as scenes
+from silico_py.applied_force import force_at as force_at
 from silico_py.body import Body as Body
 from silico_py.collision import Collision as Collision
 from silico_py.collision import collide as collide

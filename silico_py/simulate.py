@@ -44,9 +44,9 @@ def step(
     Args:
         scene: the scene; may be traced, batched and differentiated like any pytree.
         state: the current state.
-        control: (n, 6) force [N] and torque [N m] at the centre of mass, world frame; for
-            directions in which a body has stiffness, the commanded displacement [m, rad] in
-            this step instead.
+        control: (n, 6) force [N] and torque [N m] at the centre of mass, world frame (`force_at`
+            is that of a force at another point); for directions in which a body has stiffness, the
+            commanded displacement [m, rad] in this step instead.
         options: relaxation and limits.
         guess: `info.guess` of the step before, or `no_guess` at the first one of a loop. The
             search first tries to continue the last three solutions: that takes a third of the

@@ -65,6 +65,13 @@ CASES = {
         r"contacts: normal: expected shape \(1, 3\)",
         lambda: sp.gaps(on_floor(), on_floor().state(), step()[1].contacts),
     ),
+    "force at nobody": ("body: expected one of", lambda: force_at("ball")),
+    "force at a driven body": (
+        "body: 'box' has stiffness",
+        lambda: force_at(bodies=[body(stiffness=[0, 0, 0, 0, 0, 1e9])]),
+    ),
+    "force without a point": ("point: expected shape", lambda: force_at(point=(0, 0))),
+    "force of nobody's frame": ("frame: expected one of", lambda: force_at(frame="box")),
     "change of one body for two": (
         "change",
         lambda: perturb(scene(bodies=[body(), body(name="b")]).state(), np.zeros(12)),
@@ -322,6 +329,11 @@ def step(control=None, options=None, **changes):
 
 def on_floor():
     return scene(environment=[floor()])
+
+
+def force_at(name="box", point=(0, 0, 0), frame="world", **changes):
+    made = scene(**changes)
+    return sp.force_at(made, made.state(), name, point, (1, 0, 0), frame=frame)
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -25,6 +25,8 @@ CLAIMS = {
     "concepts.md": [
         "abs(ride.state.position[-1, :, 0] - 0.2).max() < 3e-3",
         "abs(belt.velocity[-1, 0, 0] - 0.2) < 1e-6 and not belt.position[-1, 1].any()",
+        "abs(on_body[-1, 0] - [0, 0, 9.81]).max() < 0.02",
+        "abs(pushed.velocity[0, 0] - (5 + 0.6 * 9.81) * 0.01) < 2e-3",
         "len(more.pairs) == 6 and len(fewer.pairs) == 3 and start.position.shape == (2, 3)",
     ],
     "viewing.md": [
