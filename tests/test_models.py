@@ -596,6 +596,11 @@ BAD = {
     "no path": (ValueError, "path", lambda: sp.save_model(named("a"), named("a").state(), None)),
     "no source": (ValueError, "source: expected", lambda: sp.load_model(None)),
     "kinds": (ValueError, "ignore: expected", lambda: sp.load_model("<mujoco/>", ignore=None)),
+    "counts": (
+        ValueError,
+        "split_boxes: counts",
+        lambda: sp.load_model("<mujoco/>", split_boxes=(2, 2)),
+    ),
     "hull": (
         ValueError,
         "max_hull_vertices",
@@ -609,6 +614,30 @@ def test_bad_input_says_what_is_wrong(case):
     error, words, call = BAD[case]
     with pytest.raises(error, match=words):
         call()
+
+
+def test_boxes_of_bodies_may_be_split():
+    """Those of the environment stay whole, and all else is as it was."""
+    text = one_body(
+        '<freejoint/><geom type="box" size=".1 .2 .3" pos="1 0 0" euler="0 30 0" friction=".3"/>'
+        '<geom size=".1"/><geom type="box" size="1 1 1" pos="9 0 0" euler="10 0 0"/>',
+        '<compiler angle="degree"/><default><geom friction=".1"/></default>',
+    ).replace("<worldbody>", '<worldbody><geom type="box" size="1 1 1" pos="0 0 -9"/>')
+    whole, _ = sp.load_model(text)
+    scene, state = sp.load_model(text, split_boxes=(2, 3, 1))
+    model = mujoco.MjModel.from_xml_string(text)
+    data = mujoco.MjData(model)
+    mujoco.mj_forward(model, data)
+    assert_same_bodies(model, data, scene, state)
+    assert len(scene.environment) == len(whole.environment) == 2
+    kinds = [type(shape).__name__ for shape, *_ in scene.bodies[0].pieces]
+    assert kinds == [*6 * ["Box"], "Sphere", *6 * ["Box"]]
+    expected = np.repeat(np.reshape(whole.friction, (3, 2)), [6, 1, 6], axis=0)
+    np.testing.assert_array_equal(np.reshape(scene.friction, (13, 2)), expected)
+    points = np.random.default_rng(0).uniform(-0.5, 0.5, (400, 3)) + [1, 0, 0]
+    inside = [jax.vmap(s.bodies[0].shapes.contains)(points) for s in (whole, scene)]
+    assert 4 < inside[0].sum() < 396
+    np.testing.assert_array_equal(*inside)
 
 
 def test_missing_mesh_of_a_urdf_names_its_address(tmp_path):

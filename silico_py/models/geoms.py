@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,6 +58,28 @@ def solids(model: Any, geom: int, decompose: bool, max_vertices: int | None) -> 
     except ValueError as error:
         raise ValueError(f"mesh {model.mesh(mesh).name!r}: {error}") from error
     return [Solid(hull.polytope, HERE.inside(moved), hull.remark) for hull in hulls]
+
+
+def with_split_boxes(solids: Iterable[Solid], counts: Iterable[int]) -> list[Solid]:
+    """The primitives, boxes among them as so many equal ones along each axis."""
+    found = []
+    for solid in solids:
+        if not isinstance(solid.shape, Box):
+            found.append(solid)
+            continue
+        for piece, position, _ in solid.shape.split(counts).pieces:
+            pose = solid.pose.place(HERE._replace(position=np.array(position, float)))
+            found.append(Solid(piece, pose))
+    return found
+
+
+def check_counts(counts: Iterable[int] | None) -> None:
+    """Refuse numbers that no box can be split into."""
+    try:
+        if counts is not None:
+            Box((1.0, 1.0, 1.0)).split(counts)
+    except ValueError as error:
+        raise ValueError(f"split_boxes: {error}") from error
 
 
 def _vertices_and_faces(model: Any, mesh: int, whole: bool) -> tuple[np.ndarray, np.ndarray]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -15,7 +15,7 @@ from silico_py.models import friction
 from silico_py.models.compiling import Compiled, compile_model
 from silico_py.models.contacts import Contacts, contacts
 from silico_py.models.errors import Element, UnsupportedModelError, checked_ignore, report
-from silico_py.models.geoms import Solid, solids
+from silico_py.models.geoms import Solid, check_counts, solids, with_split_boxes
 from silico_py.models.hull import MAX_VERTICES, check_limit
 from silico_py.models.layout import (
     WORLD,
@@ -45,6 +45,7 @@ def load_model(
     keyframe: str | None = None,
     decompose: bool = False,
     max_hull_vertices: int | None = MAX_VERTICES,
+    split_boxes: Sequence[int] | None = None,
 ) -> tuple[Scene, State]:
     """Read an MJCF or URDF model of free rigid bodies, through MuJoCo's own compiler.
 
@@ -67,6 +68,8 @@ def load_model(
         decompose: cut meshes into convex pieces (needs the package coacd).
         max_hull_vertices: of each convex hull; those with more are cut, which is warned of.
             None keeps them whole, however many faces that costs.
+        split_boxes: into how many equal ones along x, y and z the boxes of bodies are split, as by
+            `Box.split`, so that they do not spin on a floor; whole unless given.
 
     Returns:
         The scene and its initial state.
@@ -85,6 +88,7 @@ def load_model(
     ignored = checked_ignore(ignore)
     flag("decompose", decompose)
     check_limit(max_hull_vertices)
+    check_counts(split_boxes)
     compiled = compile_model(source, keyframe)
     layout = Layout.of(compiled.model)
     contact = contacts(compiled.model, layout)
@@ -101,6 +105,9 @@ def load_model(
         if solid.remark
     ]
     report(compiled.source, cut, ignored)
+    if split_boxes is not None:
+        moving = chain(*contact.moving.values())
+        shapes |= {geom: with_split_boxes(shapes[geom], split_boxes) for geom in moving}
     scene = _scene(compiled, layout, contact, shapes, timestep)
     return scene, _state(compiled, layout, scene)
 
