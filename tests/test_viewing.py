@@ -17,6 +17,7 @@ import jax
 import matplotlib.image
 import numpy as np
 import pytest
+from mpl_toolkits.mplot3d import art3d
 from stepping import rolled
 
 import silico_py as sp
@@ -539,6 +540,22 @@ def test_bodies_that_are_not_finite_are_left_out_of_pictures(tmp_path):
     assert pixels(image, BLUE) == 0 and pixels(image, ORANGE) > 0.2 * image[..., 0].size
     with pytest.raises(ValueError, match="states: no body has a pose that can be drawn"):
         picture(scene, states_at(np.full((1, 2, 3), np.nan)), [0], tmp_path)
+
+
+@pytest.mark.filterwarnings("error")
+def test_pictures_do_not_warn_of_memory_that_nobody_has_set(tmp_path, monkeypatch):
+    """Of triangles among polygons of more corners."""
+
+    class Worst:
+        def __getattr__(self, name):
+            return getattr(np, name)
+
+        def empty(self, shape, *args, **kwargs):
+            return np.full(shape, 1e308)
+
+    monkeypatch.setattr(art3d, "np", Worst())
+    scene = sp.Scene([sp.Body("cone", sp.Cone(0.2, 0.3), mass=1.0)])
+    assert pixels(picture(scene, states_at([[[0.0, 0, 0]]]), [0], tmp_path), BLUE)
 
 
 @pytest.mark.parametrize(("height", "share"), [(0.25, 0.1), (0.9, 0.1), (90.0, 0.0)])

@@ -230,7 +230,9 @@ def _render(
     canvas = FigureCanvasAgg(figure)
     axes = figure.add_axes((0, 0, 1, 1), projection="3d", computed_zorder=False)
     _draw(axes, bodies, fixed, grounds, low, high)
-    canvas.draw()
+    # Matplotlib moves the corners that polygons lack, too: memory that nobody has set.
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        canvas.draw()
     return np.array(canvas.buffer_rgba())[..., :3]
 
 
