@@ -123,9 +123,10 @@ def _evaluated(
     """A function of the step, by one kernel wherever its matrix is factorised inside of one: even a
     single derivative is worth that. It cannot be differentiated itself, see
     `state_derivative.with_derivatives`."""
+    formulation = place.options.formulation  # not `place`: it would outlive its trace
 
     def derivative(problem: Problem, point: Variables, *args: Any) -> Any:
-        return function(problem.prepared(point.y), point, place.options.formulation, *args)
+        return function(problem.prepared(point.y), point, formulation, *args)
 
     # Of a quaternion only the direction counts, which is what the step starts from.
     unit = replace(place.state, orientation=step.motions.orientation)
