@@ -28,9 +28,6 @@ from silico_py.solver.dense import dot, matmul, safe_norm
 
 EASED_FRICTION = 0.7  # share of friction that full easing takes away
 FIRMER_FRICTION = 1.0  # the same that it adds the other way
-# Share that full easing takes away from what contacts do to bodies, either way. Without it flat
-# shapes took half as many iterations more; with more, bodies that rush at each other take longer.
-EASED_IMPULSE = 0.5
 # Scaling at the end of free motion from which on a pair flies apart. The margin is for pairs that
 # touch after all: they would overlap by as many relaxations as they come from sizes away.
 CLEAR = 1.05
@@ -329,12 +326,12 @@ def ease(c: Contact, easing: Float[Array, ""]) -> Contact:
     Sticking contacts near the limit fold the path, and what slides in vain towards the end of its
     solutions may stick.
 
-    Meanwhile impulses do less, and bodies in flight get none: before the contact points are found,
-    impulses at long arms would throw them about.
+    Meanwhile bodies in flight get no impulses: before the contact points are found, impulses at
+    long arms would throw them about.
     """
-    share = jnp.where(c.in_flight & (easing != 0), 0, 1 - EASED_IMPULSE * jnp.abs(easing))
-    less = jnp.where(easing < 0, FIRMER_FRICTION, EASED_FRICTION)
-    return c._replace(friction=(1 - less * easing) * c.friction, impulse=share * c.impulse)
+    impulse = jnp.where(c.in_flight & (easing != 0), 0, c.impulse)
+    share = jnp.where(easing < 0, FIRMER_FRICTION, EASED_FRICTION)
+    return c._replace(friction=(1 - share * easing) * c.friction, impulse=impulse)
 
 
 def posed(c: Contact, change: Float[Array, "arity 6"]) -> Contact:
