@@ -245,6 +245,7 @@ def _contacts(
         friction=coefficient,
         relaxation=jnp.broadcast_to(relaxation, length.shape),
         impulse=impulse if acting is None else acting * impulse,
+        moment=one,
         length=length,
         speed=speed,
         slip=slip,

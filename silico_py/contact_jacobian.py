@@ -178,7 +178,7 @@ def _derivatives(
     wrenches = [
         part.times(sign * c.impulse)
         for side, sign in ((a, -1.0), (b, 1.0))[: c.arity]
-        for part in _wrench(side, u.gamma, tangential, d_tangential, columns, easing)
+        for part in _wrench(side, u.gamma, tangential, d_tangential, columns, c.moment, easing)
     ]
     d_friction = d_normal.mapped(_d_project(normal, project, slip)) + d_slip.mapped(project)
     one = jnp.ones((1, 1), x.dtype)
@@ -262,14 +262,16 @@ def _wrench(
     tangential: Array,
     d_tangential: Blocks,
     columns: Columns,
+    share: Array,
     easing: Array,
 ) -> tuple[Blocks, Blocks]:
-    """Derivatives of the impulse gamma N + P b and of its moment."""
+    """Derivatives of the impulse gamma N + P b and of a share of its moment."""
     impulse = gamma * side.normal + tangential
     d_normal = side.d_turned + side.d_pressed.times(1 - easing)
     d_impulse = d_normal.times(gamma) + d_tangential
     d_impulse += columns.blocks(3, gamma=side.normal[:, None])
-    return d_impulse, d_impulse.mapped(skew(side.arm)) - side.d_arm.mapped(skew(impulse))
+    by_arm = side.d_arm.mapped(share * skew(impulse))
+    return d_impulse, d_impulse.mapped(share * skew(side.arm)) - by_arm
 
 
 def _optimality(c: Contact, columns: Columns) -> list[Blocks]:

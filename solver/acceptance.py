@@ -30,6 +30,7 @@ from silico_py.solver.iterate import (
 )
 from silico_py.solver.path import by_mode
 from silico_py.solver.problem import (
+    Easing,
     Problem,
     centred,
     choose,
@@ -46,6 +47,9 @@ LEAP = 0.2  # largest error that a leap may leave, as a share of the one before
 SHORT_STEP = 0.3  # a shorter step is taken for a fold
 STALLED_STEP = 0.1  # a shorter one counts towards a stall
 DECAY = 0.5  # of the easing, each step
+# Residual of folds that are met far from a solution. Where a branch of solutions ends it was at
+# most 0.07; where contact points were yet to be found, from 0.1 on.
+FAR_FOLD = 0.1
 LEAST_EASING = 0.05  # below it the problem itself is solved
 
 
@@ -56,7 +60,7 @@ class Trial(NamedTuple):
     w: Variables
     measures: Measures
     fraction: Float[Array, ""]  # of the straight step
-    easing: Float[Array, ""]
+    easing: Easing
     short_steps: Int[Array, ""]
 
 
@@ -64,8 +68,8 @@ class Trial(NamedTuple):
 def accept(problem: Problem, it: Iterate, step: Step, options: Options) -> Trial:
     """Leap if that pays, otherwise halve the straight step until it is good enough."""
     first = jnp.where(step.leaps, -1, 0)
-    difficulty = _difficulty(it, step.length, options)
-    calm = _difficulty(it, jnp.ones_like(step.length), options)
+    difficulty = _difficulty(problem, it, step.length, options)
+    calm = _difficulty(problem, it, jnp.ones_like(step.length), options)
 
     def leap(_: Array) -> Variables:
         w = moved(it.w, step.leap, jnp.ones_like(step.length))
@@ -98,6 +102,12 @@ def accept(problem: Problem, it: Iterate, step: Step, options: Options) -> Trial
     return jax.lax.while_loop(unfinished, next_one, none)
 
 
+def is_far(problem: Problem, residual: Float[Array, ""]) -> Bool[Array, ""]:
+    """Whether a fold met at this residual is far from a solution, if there is one node: the folds
+    of several may be those of another than the one whose residual this is."""
+    return (residual > FAR_FOLD) if problem.is_single else jnp.zeros((), bool)
+
+
 def _pays(problem: Problem, it: Iterate, leap: Trial) -> Bool[Array, ""]:
     """Whether a leap leads far, and to a point from which Newton's method can go on."""
     less = leap.measures.error < LEAP * it.measures.error
@@ -124,16 +134,19 @@ def _is_good(
     return by_mode(problem, it.path, close, lower)
 
 
-def _difficulty(it: Iterate, length: Array, options: Options) -> tuple[Array, Array]:
+def _difficulty(
+    problem: Problem, it: Iterate, length: Array, options: Options
+) -> tuple[Easing, Array]:
     """Easing, and the number of short steps in a row, after a step of this length."""
-    walking = ~it.path.active
+    walking, share = ~it.path.active, it.easing.share
     short = jnp.where((length < STALLED_STEP) & walking, it.short_steps + 1, 0)
     # Past all folds easing would lead away from the solution.
-    fold = (length < SHORT_STEP) & (~is_past_folds(it) | (it.easing != 0)) & walking
-    full = jnp.where(it.easing == 0, it.way, jnp.sign(it.easing))
-    easing = jnp.where(fold, full, DECAY * it.easing)
+    fold = (length < SHORT_STEP) & (~is_past_folds(it) | (share != 0)) & walking
+    full = jnp.where(share == 0, it.way, jnp.sign(share))
+    eased = jnp.where(fold, full, DECAY * share)
     last = it.iterations + 1 >= options.max_iterations  # which is judged by the problem itself
-    gone = (jnp.abs(easing) < LEAST_EASING) | is_solved(it, options) | last
-    easing = jnp.where(gone, 0, easing).astype(it.easing.dtype)
+    gone = (jnp.abs(eased) < LEAST_EASING) | is_solved(it, options) | last
+    far = jnp.where(share == 0, is_far(problem, it.measures.residual), it.easing.far)
+    easing = Easing(jnp.where(gone, 0, eased).astype(share.dtype), far)
     # A direction that is not finite cannot be shortened: count it as a full stall.
     return easing, jnp.where(jnp.isfinite(length), short, PATIENCE)

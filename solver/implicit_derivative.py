@@ -16,7 +16,14 @@ from jaxtyping import Array, Float
 from silico_py.solver import kkt, krylov
 from silico_py.solver.custom_derivative import attached, instantiated
 from silico_py.solver.kkt import SystemVector
-from silico_py.solver.problem import Problem, ProblemData, conditions, identity, mean_product
+from silico_py.solver.problem import (
+    Problem,
+    ProblemData,
+    conditions,
+    identity,
+    mean_product,
+    no_easing,
+)
 from silico_py.solver.rows import each
 from silico_py.solver.rules import jvp_of_active
 from silico_py.solver.vectors import Conditions, Variables
@@ -123,7 +130,7 @@ def _newton_inverse(problem: Problem, w: Variables, target: Conditions) -> Varia
 def _factor(problem: Problem, w: Variables) -> kkt.Factor:
     """The factor at a point of the central path."""
     product = jax.lax.stop_gradient(mean_product(problem, w))
-    return kkt.factorize(problem, w, jnp.zeros((), w.y.dtype), product)
+    return kkt.factorize(problem, w, no_easing(w.y.dtype), product)
 
 
 def _accuracy(w: Variables) -> float:

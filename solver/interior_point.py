@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Int
 
 from silico_py.solver import kkt
 from silico_py.solver import path as paths
@@ -39,7 +39,7 @@ from silico_py.solver.iterate import (
     measure,
 )
 from silico_py.solver.path import Path, by_mode
-from silico_py.solver.problem import Problem, choose
+from silico_py.solver.problem import Easing, Problem, choose
 from silico_py.solver.steps import BOUNDARY, next_step
 from silico_py.solver.vectors import Variables
 
@@ -61,7 +61,7 @@ class Attempt(NamedTuple):
         eases: whether short steps begin easing.
     """
 
-    easing: Float[Array, ""]
+    easing: Easing
     longest: Int[Array, ""]
     follow: Bool[Array, ""]
     closely: Bool[Array, ""]
@@ -74,20 +74,20 @@ def begin(
     problem: Problem, w: Variables, iterations: Array, how: Attempt, options: Options
 ) -> Iterate:
     """The iterate of an attempt before its first step."""
-    easing, zero = how.easing.astype(w.y.dtype), jnp.zeros((), int)
-    measures = measure(problem, w, easing, options)
+    zero = jnp.zeros((), int)
+    measures = measure(problem, w, how.easing, options)
     return Iterate(
         w=w,
         measures=measures,
         iterations=iterations,
         begun=iterations,
         short_steps=zero,
-        easing=easing,
-        way=how.eases.astype(easing.dtype),
+        easing=how.easing,
+        way=how.eases.astype(w.y.dtype),
         path=_path(problem, w, measures, how, options),
         polishing=jnp.where(is_polished(measures, options, POLISH_TO), 0, zero + options.polish),
         fold=w,
-        folds=(easing != 0).astype(int),
+        folds=(how.easing.share != 0).astype(int),
         fold_residual=measures.residual,
         climbing=zero,
         left=(w, measures.errors),
@@ -123,7 +123,7 @@ def is_walking(problem: Problem, it: Iterate, how: Attempt, options: Options) ->
     close = is_past_folds(it) & ~how.timid
     halves = jnp.where(close, LONGER, 2)
     hopeless = it.stalled | (2 * (it.iterations - it.begun) >= halves * how.longest)
-    hopeless |= (it.easing != 0) & (how.timid | how.brief & (it.folds > 1))
+    hopeless |= (it.easing.share != 0) & (how.timid | how.brief & (it.folds > 1))
     lost = (it.path.reach < LEAST_REACH) | (it.path.t > paths.ASTRAY)
     hopeless |= it.path.active & lost
     searching = (it.iterations < options.max_iterations) & (problem.monotone | ~hopeless)
@@ -187,15 +187,15 @@ def _advance(problem: Problem, it: Iterate, options: Options) -> Iterate:
     trial = accept(problem, it, step, options)
     w, measures = trial.w, trial.measures
     followed = partial(_followed, it.path, step.along, trial.fraction)
-    begins = (it.easing == 0) & (trial.easing != 0)
+    begins = (it.easing.share == 0) & (trial.easing.share != 0)
     finite = measures.is_finite
     return it._replace(
         w=choose(finite, w, it.w),
         measures=choose(finite, measures, it.measures),
         iterations=it.iterations + 1,
         short_steps=trial.short_steps,
-        easing=jnp.where(finite, trial.easing, it.easing),
-        way=_next_way(problem, it.way, trial.easing),
+        easing=choose(finite, trial.easing, it.easing),
+        way=_next_way(problem, it.way, trial.easing.share),
         path=by_mode(problem, it.path, followed, lambda: it.path),
         fold=choose(finite & (it.folds == 0), w, it.fold),
         folds=it.folds + begins.astype(int),
@@ -203,9 +203,9 @@ def _advance(problem: Problem, it: Iterate, options: Options) -> Iterate:
     )
 
 
-def _next_way(problem: Problem, way: Array, easing: Array) -> Array:
+def _next_way(problem: Problem, way: Array, share: Array) -> Array:
     """Sign of the easing after this one: of a problem with one node it alternates, from 1 on."""
-    return jnp.where(easing != 0, -jnp.sign(easing), way) if problem.is_single else way
+    return jnp.where(share != 0, -jnp.sign(share), way) if problem.is_single else way
 
 
 def _followed(path: Path, step: paths.Step, fraction: Array) -> Path:

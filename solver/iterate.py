@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from silico_py.solver.path import Path
 from silico_py.solver.problem import (
+    Easing,
     Problem,
     conditions,
     imbalance,
@@ -114,7 +115,7 @@ class Iterate(NamedTuple):
     iterations: Int[Array, ""]
     begun: Int[Array, ""]  # iteration at which this attempt set out
     short_steps: Int[Array, ""]
-    easing: Float[Array, ""]  # between -1 and 1
+    easing: Easing
     way: Float[Array, ""]  # sign of the easing that begins next; 0 where none may begin
     path: Path
     polishing: Int[Array, ""]  # steps left once the tolerances are met
@@ -131,7 +132,7 @@ class Iterate(NamedTuple):
 
 
 @in_one
-def measure(problem: Problem, w: Variables, easing: Float[Array, ""], options: Options) -> Measures:
+def measure(problem: Problem, w: Variables, easing: Easing, options: Options) -> Measures:
     """Measures of a point, for the problem at this easing."""
     problem = problem.eased(easing).prepared(w.y)
     found = conditions(problem, w)
@@ -154,7 +155,7 @@ def is_solved(it: Iterate, options: Options) -> Bool[Array, ""]:
 
 def is_done(it: Iterate, options: Options) -> Bool[Array, ""]:
     """Whether the problem itself is solved."""
-    return is_solved(it, options) & (it.easing == 0)
+    return is_solved(it, options) & (it.easing.share == 0)
 
 
 def is_polishing(it: Iterate, options: Options) -> Bool[Array, ""]:

@@ -24,7 +24,7 @@ from silico_py.solver import condensed, krylov
 from silico_py.solver.cones import ProductCone, Scaling
 from silico_py.solver.dense import matmul, transposed
 from silico_py.solver.outlining import outlined
-from silico_py.solver.problem import CellGroup, CellJacobian, Problem, in_one
+from silico_py.solver.problem import CellGroup, CellJacobian, Easing, Problem, in_one
 from silico_py.solver.rows import each
 from silico_py.solver.vectors import CellVariables, Conditions, Variables
 
@@ -83,7 +83,7 @@ def size(w: Variables) -> int:
 def factorize(
     problem: Problem,
     w: Variables,
-    easing: Float[Array, ""],
+    easing: Easing,
     product: Float[Array, ""] | None = None,
 ) -> Factor:
     """Differentiate at `w`, eliminate slacks and duals, factorise the rest.
@@ -91,7 +91,7 @@ def factorize(
     Args:
         problem: the problem.
         w: any interior point.
-        easing: see `CellGroup`.
+        easing: of the problem.
         product: the common value of all, where `w` is known to be on the central path.
     """
     delta = _regularization(w.y.dtype, product)
@@ -101,20 +101,20 @@ def factorize(
 
 @in_one
 def _blocks(
-    problem: Problem, w: Variables, easing: Float[Array, ""], delta: Float[Array, ""]
+    problem: Problem, w: Variables, easing: Easing, delta: Float[Array, ""]
 ) -> tuple[Array, tuple[CondensedCell, ...], list[Array]]:
     """The derivatives of the nodes' own rows, the cells without slacks and duals, and the matrices
     that these contribute."""
-    problem, easing = problem.eased(easing), jnp.abs(easing)
+    problem, share = problem.eased(easing), jnp.abs(easing.share)
     node_jacobian = each(jax.jacfwd(problem.node_residual))(w.y, problem.node_data)
     cells = []
     for group, cell in zip(problem.groups, w.cells, strict=True):
         condense = outlined(_condense, group.cone, group.split, axes=0, whole=True)
         # Slacks in a larger unit are smaller by as much.
         deltas = jnp.broadcast_to(delta * group.ends, cell.slack.shape)
-        cells.append(condense(group.derivative(w.y, cell, easing), cell, deltas))
+        cells.append(condense(group.derivative(w.y, cell, share), cell, deltas))
     reduced = [cell.to_v - matmul(cell.to_dual, cell.dual_map) for cell in cells]
-    return (1 + PROXIMAL * easing) * node_jacobian, tuple(cells), reduced
+    return (1 + PROXIMAL * share) * node_jacobian, tuple(cells), reduced
 
 
 def directions(

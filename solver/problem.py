@@ -94,7 +94,7 @@ class CellGroup:
         jacobian: optional derivative `(y, x, z, data, easing) -> CellJacobian`, exact at
             easing 0; at easing 1 it leaves out the terms that make the problem non-monotone.
             Without it `function` is differentiated exactly.
-        ease: optional `(data, easing) -> data`, the parameters of a tamer problem: of one kind up
+        ease: optional `(data, Easing) -> data`, the parameters of a tamer problem: of one kind up
             to 1, of another down to -1. Both hooks only shape the way: solutions are those of
             `data` at easing 0.
         prepare: optional `(y (arity, ny), data) -> memo`, what `function` and `jacobian` share at
@@ -114,7 +114,7 @@ class CellGroup:
     data: Any
     split: int
     jacobian: Callable[[Array, Array, Array, Any, Array], CellJacobian] | None = None
-    ease: Callable[[Any, Array], Any] | None = None
+    ease: Callable[[Any, Easing], Any] | None = None
     prepare: Callable[[Array, Any], Any] | None = None
     memo: Any = None
     fusible: bool = True
@@ -185,6 +185,23 @@ class ProblemData(NamedTuple):
     def begins_with_member(self) -> Bool[Array, ""] | bool:
         """Whether a member of the homotopies is to be solved before the problem itself."""
         return False if self.first_share is None else self.first_share < 1
+
+
+class Easing(NamedTuple):
+    """How much tamer than the problem itself what is solved at present is.
+
+    Attributes:
+        share: between -1 and 1, two kinds; 0 is the problem itself.
+        far: whether, with one node, easing began far from a solution.
+    """
+
+    share: Float[Array, ""]
+    far: Bool[Array, ""]
+
+
+def no_easing(dtype: jnp.dtype) -> Easing:
+    """That of the problem itself."""
+    return Easing(jnp.zeros((), dtype), jnp.zeros((), bool))
 
 
 @partial(
@@ -286,8 +303,8 @@ class Problem:
         groups = (g if g.graph is None else replace(g, nodes=None) for g in form.groups)
         return replace(form, groups=tuple(groups))
 
-    def eased(self, easing: Float[Array, ""]) -> Problem:
-        """The problem that the cells offer at `easing`, between -1 and 1."""
+    def eased(self, easing: Easing) -> Problem:
+        """The problem that the cells offer at `easing`."""
         groups = (
             g if g.ease is None else replace(g, data=g.ease(g.data, easing)) for g in self.groups
         )

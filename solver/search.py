@@ -25,11 +25,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from silico_py.solver import dense, kkt
+from silico_py.solver.acceptance import is_far
 from silico_py.solver.fusion import fused, one_by_one
 from silico_py.solver.interior_point import Attempt, begin, is_walking, walk
 from silico_py.solver.iterate import Iterate, Options, is_done, is_exact, measure
 from silico_py.solver.lanes import Rounds, in_lanes
 from silico_py.solver.problem import (
+    Easing,
     Problem,
     ProblemData,
     centred,
@@ -37,6 +39,7 @@ from silico_py.solver.problem import (
     in_one,
     is_interior,
     mean_product,
+    no_easing,
     targets,
 )
 from silico_py.solver.stages import Base, Guess, Lead, Stage, following, last_family, leads
@@ -155,7 +158,7 @@ def _nowhere(w: Variables) -> Base:
 
 
 def _seen(problem: Problem, w: Variables, usable: Array, options: Options) -> Base:
-    m = measure(problem, w, jnp.zeros_like(options.relaxation), options)
+    m = measure(problem, w, no_easing(w.y.dtype), options)
     inside = is_interior(problem, w)
     products = jnp.where(inside, m.complementarity, jnp.inf)
     return Base(w, m.residual, products, inside & is_exact(m, options), usable)
@@ -181,7 +184,7 @@ def _search(
 ) -> Solution:
     """Attempts one after another; a single one where the problem is monotone."""
     if problem.monotone:
-        how = _attempt(problem, jnp.asarray(Stage.COLD))
+        how = _attempt(problem, jnp.asarray(Stage.COLD), jnp.zeros((), start.y.dtype))
         it = begin(problem, start, jnp.zeros((), int), how, options)
         return _solution(walk(problem, it, how, options), options)
 
@@ -225,7 +228,10 @@ def _begun(
 ) -> tuple[Problem, Iterate, Attempt, Options]:
     """The next attempt: at which problem, from where, how, and where to stop."""
     lead = s.lead
-    member, how = problem.member(lead.family, lead.share), _attempt(problem, lead.stage)
+    member, how = (
+        problem.member(lead.family, lead.share),
+        _attempt(problem, lead.stage, s.last.fold_residual),
+    )
     limits = _limits(problem, lead, options)
     w = _departure(problem, s, start, limits, other)
     return member, begin(member, w, s.last.iterations, how, limits), how, limits
@@ -248,7 +254,7 @@ def _first(problem: Problem, start: Variables, options: Options, guess: Base | N
     no, far = jnp.zeros((), bool), jnp.asarray(jnp.inf, start.y.dtype)
     guess = _nowhere(start) if guess is None else guess
     all_leads = leads(problem, guess)
-    how = _attempt(problem, all_leads[0].stage)
+    how = _attempt(problem, all_leads[0].stage, far)
     shapes = jax.eval_shape(lambda: begin(problem, start, jnp.zeros((), int), how, options))
     last: Iterate = jax.tree.map(lambda v: jnp.zeros(v.shape, v.dtype), shapes)
     left = {"nodes": guess.residual, "complementarity": guess.complementarity}
@@ -258,10 +264,11 @@ def _first(problem: Problem, start: Variables, options: Options, guess: Base | N
     return _Search(all_leads, last, done, start, far, no, no)
 
 
-def _attempt(problem: Problem, stage: Array) -> Attempt:
-    """How to walk at a stage."""
+def _attempt(problem: Problem, stage: Array, fold_residual: Array) -> Attempt:
+    """How to walk at a stage; the attempt before met its first fold at this residual."""
+    share = jnp.where(stage == Stage.EASED, -1.0 if problem.is_single else 1.0, 0.0)
     return Attempt(
-        easing=jnp.where(stage == Stage.EASED, -1.0 if problem.is_single else 1.0, 0.0),
+        easing=Easing(share.astype(fold_residual.dtype), is_far(problem, fold_residual)),
         longest=jnp.array(_longests(problem))[stage],
         follow=(stage == Stage.TURN) | (stage == Stage.FOLLOW) | (stage == Stage.FOLLOW_ON),
         closely=stage != Stage.TURN,

@@ -184,7 +184,7 @@ def _floor(problem: Problem, it: Iterate, length: Float[Array, ""]) -> Float[Arr
     """
     if problem.monotone:
         return jnp.where(length < LONG_STEP, BEHIND * (1 - length), 0)
-    return FLOOR * jnp.abs(it.easing)
+    return FLOOR * jnp.abs(it.easing.share)
 
 
 def _exponent(problem: Problem) -> int:

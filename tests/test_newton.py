@@ -7,7 +7,7 @@ import pytest
 from stepping import tower
 
 from silico_py.solver import dense, kkt
-from silico_py.solver.problem import centred, conditions, targets
+from silico_py.solver.problem import centred, conditions, no_easing, targets
 from silico_py.solver.vectors import Conditions, Variables
 
 
@@ -28,7 +28,7 @@ def defects(problem, start, product, seeds):
     def defect(data, start, noise, wanted):
         here = problem.with_data(data)
         w = boundary_point(here, start, product, noise)
-        factor = kkt.factorize(here, w, jnp.zeros(()))
+        factor = kkt.factorize(here, w, no_easing(jnp.float64))
         target = Conditions(wanted, like.layout)
         (direction,) = kkt.directions(here, factor, jnp.asarray(1e-9), target)
         _, change = jax.jvp(lambda w: conditions(here, w), (w,), (direction,))

@@ -11,7 +11,7 @@ from folding import folded, root_of, start_at
 from silico_py.solver import CellVariables, Options, Variables, kkt, search, solve, stages
 from silico_py.solver import path as paths
 from silico_py.solver.iterate import moved
-from silico_py.solver.problem import conditions
+from silico_py.solver.problem import conditions, no_easing
 from silico_py.solver.stages import Stage
 
 RHO = 1e-8
@@ -46,7 +46,7 @@ def test_t_rises_between_two_folds_and_ends_at_zero():
     def onwards(w, path):
         c = conditions(problem, w)
         back = jax.tree.map(jnp.negative, paths.missing(problem, c, path, rho))
-        factor = kkt.factorize(problem, w, jnp.zeros(()))
+        factor = kkt.factorize(problem, w, no_easing(jnp.float64))
         found = kkt.directions(problem, factor, 1e-6, back, path.anchor)
         step = paths.predict(problem, w, path, *found)
         fraction = jnp.minimum(1.0, 0.2 / step.length)  # short: to see the turns

@@ -9,7 +9,7 @@ import pytest
 from folding import folded, start_at
 
 from silico_py.solver import kkt, steps
-from silico_py.solver.problem import conditions, remainder, residual_norm
+from silico_py.solver.problem import conditions, no_easing, remainder, residual_norm
 
 PROBLEM, START = folded(3.0), start_at(2.0)
 RHO = jnp.asarray(1e-8)
@@ -20,7 +20,7 @@ def newton_step():
     """(place and conditions there, Newton's step from it)."""
     found = conditions(PROBLEM, START)
     target = jax.tree.map(jnp.negative, remainder(PROBLEM, found, RHO))
-    factor = kkt.factorize(PROBLEM, START, jnp.zeros(()))
+    factor = kkt.factorize(PROBLEM, START, no_easing(jnp.float64))
     (step,) = kkt.directions(PROBLEM, factor, jnp.asarray(1e-12), target)
     return found, step
 

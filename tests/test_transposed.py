@@ -8,6 +8,7 @@ from stepping import tower
 
 from silico_py.solver import dense, kkt
 from silico_py.solver.fusion import loops_only
+from silico_py.solver.problem import no_easing
 
 
 def random_vector(w, rng, columns=2):
@@ -34,7 +35,7 @@ def test_transposed_system_and_its_inverse(blocks):
 
     @jax.jit
     def images(data, w):
-        factor = kkt.factorize(problem.with_data(data), w, jnp.zeros(()))
+        factor = kkt.factorize(problem.with_data(data), w, no_easing(jnp.float64))
         ahead = [f(v) for f in kkt.system(problem, factor)]
         back = [f(u) for f in kkt.transposed_system(problem, factor)]
         return ahead, back
