@@ -217,6 +217,22 @@ def test_meshes_of_one_name_in_two_folders_are_told_apart(tmp_path):
     np.testing.assert_allclose(sorted(volumes), [1.0, 2.0], rtol=1e-6)
 
 
+def test_a_mesh_may_be_stretched_and_mirrored(tmp_path):
+    """Its corners are those of the file times the scale, moved by the origin of the collision."""
+    trimesh.convex.convex_hull(PYRAMID).export(tmp_path / "part.stl")
+    turn, place = Rotation.from_euler("xyz", [0.3, -0.5, 1.2]), np.array([0.1, 0.2, -0.4])
+    scale = np.array([1.5, 0.7, -2.0])
+    origin = '<origin xyz="0.1 0.2 -0.4" rpy="0.3 -0.5 1.2"/>'
+    mesh = f'{origin}<geometry><mesh filename="part.stl" scale="1.5 0.7 -2"/></geometry>'
+    text = f'<robot name="r"><link name="b"><collision>{mesh}</collision></link></robot>'
+    (tmp_path / "r.urdf").write_text(text)
+    ((shape, found, at),) = pieces_in_world(*sp.load_model(tmp_path / "r.urdf"))
+    corners, expected = shape.vertices @ found.T + at, turn.apply(PYRAMID * scale) + place
+    apart = np.linalg.norm(corners[:, None] - expected, axis=-1)
+    np.testing.assert_allclose(apart.min(axis=0), 0.0, atol=1e-6)
+    assert len(corners) == len(expected)
+
+
 @pytest.mark.parametrize(
     ("place", "address", "compiler"),
     [
