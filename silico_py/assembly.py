@@ -133,9 +133,11 @@ def assemble(
     pieces, where = _pieces(scene)
     batches = _pair_batches(scene, pieces, where, motions, limits)
     speed = _unit_speed(pieces.values()) if batches else jnp.ones((), relaxation.dtype)
-    times, flying = _times(batches, motions, speed), _flying(batches, motions.mass)
+    times = _times(batches, motions, speed)
+    flying = _with_all(batches, lambda p: flies(p.clearance), motions.mass)
+    shallow = _with_all(batches, lambda p: p.clearance > 0, motions.mass)
     for batch in batches:
-        contacts = _contacts(batch, relaxation, speed, times, flying)
+        contacts = _contacts(batch, relaxation, speed, times, flying, shallow)
         contacts, variables = each(formulation.start)(contacts)
         cells.append(variables)
         started.append(batch._replace(contacts=contacts))
@@ -231,6 +233,7 @@ def _contacts(
     speed: Float[Array, ""],
     times: Float[Array, " n"],
     flying: Bool[Array, " n"],
+    shallow: Bool[Array, " n"],
 ) -> Contact:
     """Contacts of the pairs, in the larger of the units of their two bodies, `times` that of the
     scene: what a body is pressed into is measured like it."""
@@ -252,15 +255,18 @@ def _contacts(
         least_alpha=one if acting is None else broad_phase.least_alpha(acting),
         clearance=clearance,
         in_flight=jnp.all(taken(flying, batch.touched), axis=1),
+        shallow=jnp.all(taken(shallow, batch.touched), axis=1),
         leeway=leeway(length, a.motion.timestep, slip),
         origin=jnp.zeros_like(a.position),
         slack_unit=one,
     )
 
 
-def _flying(batches: list[Batch[Pair]], mass: Float[Array, " n"]) -> Bool[Array, " n"]:
-    """Which bodies fly apart from all that they may touch."""
-    return _of_bodies(batches, lambda p: jnp.where(flies(p.clearance), 0.0, 1.0), mass) == 0
+def _with_all(
+    batches: list[Batch[Pair]], holds: Callable[[Pair], Array], mass: Float[Array, " n"]
+) -> Bool[Array, " n"]:
+    """For which bodies something holds with all that they may touch."""
+    return _of_bodies(batches, lambda p: jnp.where(holds(p), 0.0, 1.0), mass) == 0
 
 
 def _of_bodies(

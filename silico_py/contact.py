@@ -143,6 +143,7 @@ class Contact(NamedTuple):
     least_alpha: Float[Array, ""]  # at the end of the step: 1, less lets shapes overlap
     clearance: Float[Array, ""]  # scaling that free motion ends above
     in_flight: Bool[Array, ""]  # whether it does so with every pair of both bodies
+    shallow: Bool[Array, ""]  # whether it leads no pair of both bodies through each other
     leeway: Float[Array, ""]  # products of friction over those of the gap, on the way
     origin: Float[Array, "3"]  # of the contact point unknown, world [m]
     slack_unit: Float[Array, ""]  # of shapes and friction: 1, more for distant pairs
@@ -341,7 +342,7 @@ def ease(c: Contact, easing: Easing) -> Contact:
     """
     share = easing.share
     less = jnp.where(share < 0, FIRMER_FRICTION, EASED_FRICTION)
-    steady = jnp.where(easing.far & (c.clearance > 0), jnp.abs(share), 0)
+    steady = jnp.where(easing.far & c.shallow, jnp.abs(share), 0)
     acting = jnp.where(c.in_flight & (share != 0), 0, 1 - (1 - EASED_IMPULSE) * steady)
     return c._replace(
         friction=(1 - less * share) * c.friction,

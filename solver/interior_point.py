@@ -10,7 +10,8 @@ tamer relative that the cells offer, see `CellGroup`): a short step sets it to 1
 halves it until the problem itself is back. Where that stalls, the attempt is over; `search`
 says what comes next. Of a problem with one node easings alternate between 1 and -1, another tamer
 relative: what draws iterates to the end of a branch of solutions in one lets go of them in the
-other. One kind of attempt follows a path (see `path`) from the start until that
+other. Far from a solution such a relative may be tamer still, for what folds the path there is not
+the end of a branch. One kind of attempt follows a path (see `path`) from the start until that
 has turned and Newton's method takes a long step again.
 """
 

@@ -60,16 +60,14 @@ def test_long_steps_in_which_flat_bodies_land(name, share):
     assert (info.iterations > 30).mean() < share
 
 
-@pytest.mark.parametrize(
-    ("far", "clearance", "moment"), [(1, 0.5, 0.05), (0, 0.5, 1), (1, -0.5, 1)]
-)
+@pytest.mark.parametrize(("far", "shallow", "moment"), [(1, 1, 0.05), (0, 1, 1), (1, 0, 1)])
 def test_contacts_turn_bodies_less_while_a_step_is_eased_far_from_its_solution(
-    far, clearance, moment
+    far, shallow, moment
 ):
     scene = above_floor(TIMESTEP, 0.5, coin=FLAT["coin"])
     problem, _ = assembled(scene, scene.state([[0, 0, 0.1]]), RHO)
     touching = problem.groups[0].data._replace(
-        clearance=jnp.array([clearance]), in_flight=jnp.zeros(1, bool)
+        shallow=jnp.array([shallow], bool), in_flight=jnp.zeros(1, bool)
     )
 
     def of(share):
