@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from silico_py import rotation
 from silico_py.compilation import jitted
 from silico_py.primitives._checks import concrete
-from silico_py.scene import Scene, State, check_state
+from silico_py.scene import Scene, State, body_index, check_state
 from silico_py.validation import vector
 
 FRAMES = ("world", "body")
@@ -47,10 +47,7 @@ def force_at(
             or another frame.
     """
     check_state(scene, state)
-    names = [other.name for other in scene.bodies]
-    if body not in names:
-        raise ValueError(f"body: expected one of {names}, got {body!r}")
-    index = names.index(body)
+    index = body_index(scene, "body", body)
     stiffness = concrete(scene.bodies[index].stiffness)
     if stiffness is not None and np.any(stiffness > 0):
         raise ValueError(f"body: {body!r} has stiffness, so that its control is a displacement")

@@ -11,6 +11,7 @@ that of its smaller shape, so that the relaxation means the same for any mass an
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -347,7 +348,7 @@ def ease(c: Contact, easing: Easing) -> Contact:
     return c._replace(
         friction=(1 - less * share) * c.friction,
         impulse=acting * c.impulse,
-        moment=EASED_MOMENT**steady,
+        moment=jnp.exp(math.log(EASED_MOMENT) * steady),
     )
 
 

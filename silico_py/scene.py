@@ -267,6 +267,18 @@ def _piece_name(body: Body, piece: int) -> str:
     return f"{body.name}[{piece}]" if len(body.pieces) > 1 else body.name
 
 
+def body_index(scene: Scene, argument: str, name: str) -> int:
+    """Position of a body by its name.
+
+    Raises:
+        ValueError: for a name that is none of the scene's bodies.
+    """
+    names = [body.name for body in scene.bodies]
+    if name not in names:
+        raise ValueError(f"{argument}: expected one of {names}, got {name!r}")
+    return names.index(name)
+
+
 def _names(bodies: tuple[Body, ...]) -> set[str]:
     if not bodies:
         raise ValueError("bodies: a scene needs at least one body")

@@ -228,10 +228,8 @@ def _begun(
 ) -> tuple[Problem, Iterate, Attempt, Options]:
     """The next attempt: at which problem, from where, how, and where to stop."""
     lead = s.lead
-    member, how = (
-        problem.member(lead.family, lead.share),
-        _attempt(problem, lead.stage, s.last.fold_residual),
-    )
+    member = problem.member(lead.family, lead.share)
+    how = _attempt(problem, lead.stage, s.last.fold_residual)
     limits = _limits(problem, lead, options)
     w = _departure(problem, s, start, limits, other)
     return member, begin(member, w, s.last.iterations, how, limits), how, limits

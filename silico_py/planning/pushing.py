@@ -22,7 +22,7 @@ from silico_py import rotation
 from silico_py.compilation import jitted
 from silico_py.options import SolverOptions, check_relaxations
 from silico_py.primitives._checks import Orientation
-from silico_py.scene import Scene, State, check_start
+from silico_py.scene import Scene, State, body_index, check_start
 from silico_py.simulate import Trajectory, rollout
 from silico_py.validation import count, is_count, listener, number, quaternions, vector
 
@@ -149,15 +149,12 @@ def push_to(
 
 
 def _actuation(scene: Scene, target: str, pusher: str, directions: tuple[int, ...]) -> Actuation:
-    names = [body.name for body in scene.bodies]
-    for argument, name in (("target", target), ("pusher", pusher)):
-        if name not in names:
-            raise ValueError(f"{argument}: expected one of {names}, got {name!r}")
+    moved, driven = body_index(scene, "target", target), body_index(scene, "pusher", pusher)
     columns = directions if isinstance(directions, Sequence) else ()
     known = all(is_count(k) and 0 <= k < 6 for k in columns)
     if not columns or not known or len(set(columns)) < len(columns):
         raise ValueError(f"directions: expected different columns 0 to 5, got {directions!r}")
-    return Actuation(names.index(target), names.index(pusher), tuple(directions))
+    return Actuation(moved, driven, tuple(directions))
 
 
 def _improved(
