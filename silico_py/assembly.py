@@ -95,6 +95,7 @@ class Pairs(NamedTuple):
     rows_a: np.ndarray | Array
     rows_b: np.ndarray | Array
     friction: Float[Array, " pairs"]
+    radii: friction.Radii | None
 
     @property
     def nodes(self) -> np.ndarray:
@@ -109,8 +110,8 @@ class Pairs(NamedTuple):
 
     def chosen(self, which: Int[Array, " contacts"]) -> Pairs:
         """Some of the pairs."""
-        own = (jnp.asarray(own)[which] for own in (self.rows_a, self.rows_b, self.friction))
-        return Pairs(self.a, self.b, *own)
+        own = self.rows_a, self.rows_b, self.friction, self.radii
+        return Pairs(self.a, self.b, *jax.tree.map(lambda v: jnp.asarray(v)[which], own))
 
     def sides(self, motions: Motion) -> tuple[Side, Side]:
         """Both sides, stacked over the pairs."""
@@ -158,19 +159,19 @@ def assemble(
 def _cell_group(batch: Batch[Contact], formulation: Formulation) -> CellGroup:
     """The contacts of a batch, begun by the formulation, as cells of the problem."""
     contacts = batch.contacts
-    cone = formulation.cone(contacts.a.shape, contacts.b.shape)
+    cone = formulation.cone(contacts.a.shape, contacts.b.shape, contacts.radii)
     return CellGroup(
         cone=cone,
         nodes=batch.touched,
         function=formulation.rows,
         data=contacts,
-        split=friction.first_row(cone.dim),
+        split=friction.first_row(cone.dim, contacts.radii),
         jacobian=formulation.jacobian,
         ease=ease,
         prepare=formulation.prepare,
         fusible=formulation.fusible,
         graph=None if batch.candidates is None else batch.nodes,
-        shares=friction.shares(cone.dim, contacts.leeway),
+        shares=friction.shares(cone.dim, contacts.radii, contacts.leeway),
     )
 
 
@@ -195,8 +196,8 @@ def _kinds(
         kinds.setdefault((kind_a, kind_b), []).append((index, row_a, row_b))
     for (kind_a, kind_b), members in kinds.items():
         indices, rows_a, rows_b = map(np.array, zip(*members, strict=True))
-        coefficients = _friction_of(scene, indices)
-        yield indices, Pairs(pieces[kind_a], pieces[kind_b], rows_a, rows_b, coefficients)
+        own = _of_pairs(scene.friction, indices), _radii_of(scene, indices)
+        yield indices, Pairs(pieces[kind_a], pieces[kind_b], rows_a, rows_b, *own)
 
 
 def _pair_batches(
@@ -224,7 +225,8 @@ def _seen(pairs: Pairs, motions: Motion) -> tuple[Pair, Float[Array, "contacts 3
     a, b = (
         side._replace(map=each(SlackMap.in_pair)(side.map, side.shape, length)) for side in (a, b)
     )
-    return Pair(a, b, pairs.friction, length, each(broad_phase.clearance)(a, b)), anchors
+    clearance = each(broad_phase.clearance)(a, b)
+    return Pair(a, b, pairs.friction, pairs.radii, length, clearance), anchors
 
 
 def _contacts(
@@ -237,7 +239,7 @@ def _contacts(
 ) -> Contact:
     """Contacts of the pairs, in the larger of the units of their two bodies, `times` that of the
     scene: what a body is pressed into is measured like it."""
-    a, b, coefficient, length, clearance = batch.contacts
+    a, b, coefficient, radii, length, clearance = batch.contacts
     speed = speed * jnp.max(taken(times, batch.touched), axis=1)
     slip, one = each(slip_unit)(a, b, speed), jnp.ones_like(length)
     acting = None if batch.candidates is None else batch.candidates.acting
@@ -246,6 +248,7 @@ def _contacts(
         a=a,
         b=b,
         friction=coefficient,
+        radii=radii,
         relaxation=jnp.broadcast_to(relaxation, length.shape),
         impulse=impulse if acting is None else acting * impulse,
         moment=one,
@@ -371,8 +374,15 @@ def _unit_speed(pieces: Iterable[PieceBatch]) -> Float[Array, ""]:
     return jnp.sqrt(jnp.maximum(1, jnp.min(jnp.stack(sizes))))
 
 
-def _friction_of(scene: Scene, pairs: np.ndarray) -> Float[Array, " pairs"]:
-    """Coefficients of some of the scene's pairs."""
-    if jnp.ndim(scene.friction):
-        return scene.friction[pairs]
-    return jnp.broadcast_to(scene.friction, pairs.shape)
+def _radii_of(scene: Scene, pairs: np.ndarray) -> friction.Radii | None:
+    """Radii of some of the scene's pairs; none where no friction resists turns."""
+    if scene.torsional_radius is None and scene.rolling_radius is None:
+        return None
+    nothing = jnp.zeros_like(scene.timestep)
+    radii = (nothing if r is None else r for r in (scene.torsional_radius, scene.rolling_radius))
+    return friction.Radii(*(_of_pairs(r, pairs) for r in radii))
+
+
+def _of_pairs(value: Float[Array, "*contacts"], pairs: np.ndarray) -> Float[Array, " pairs"]:
+    """Values of some of the scene's pairs, one for all or one for each."""
+    return value[pairs] if jnp.ndim(value) else jnp.broadcast_to(value, pairs.shape)

@@ -19,7 +19,6 @@ from silico_py.collision import ITERATIONS as COLLISION_ITERATIONS
 from silico_py.collision import WARM_RELAXATION, Located, locate, optimum, solve_collision
 from silico_py.collision_program import START_GAP, Warm, without_excess
 from silico_py.contact import (
-    CONE,
     Contact,
     Formulation,
     Kinematics,
@@ -28,6 +27,7 @@ from silico_py.contact import (
     both_kinematics,
     current,
     exchange,
+    exchange_cone,
     posed,
 )
 from silico_py.primitives import ConvexShape
@@ -53,9 +53,9 @@ def formulation(collision_relaxation: float | Array, warm_start: bool | Array) -
     )
 
 
-def contact_cone(a: ConvexShape, b: ConvexShape) -> ProductCone:
+def contact_cone(a: ConvexShape, b: ConvexShape, radii: friction.Radii | None) -> ProductCone:
     """Cone of one contact: the gap and friction."""
-    return CONE
+    return exchange_cone(radii)
 
 
 def prepare(y: Float[Array, "arity 6"], c: Contact) -> Located:
@@ -65,7 +65,7 @@ def prepare(y: Float[Array, "arity 6"], c: Contact) -> Located:
 
 
 def touch(
-    y: Float[Array, "arity 6"], x: Float[Array, "1"], z: Float[Array, "5"], c: Contact
+    y: Float[Array, "arity 6"], x: Float[Array, "1"], z: Float[Array, " dim"], c: Contact
 ) -> Touch:
     """Geometry from the collision program at the next pose, impulses from the duals; alpha is NaN
     where that program was not solved."""
@@ -77,7 +77,7 @@ def touch(
 def _touch(
     ends: tuple[Kinematics, Kinematics],
     x: Float[Array, "1"],
-    z: Float[Array, "5"],
+    z: Float[Array, " dim"],
     prepared: tuple[Contact, Located],
 ) -> Touch:
     c, located = prepared
@@ -90,7 +90,7 @@ def _touch(
 def contact_rows(
     y: Float[Array, "arity 6"],
     x: Float[Array, "1"],
-    z: Float[Array, "5"],
+    z: Float[Array, " dim"],
     prepared: tuple[Contact, Located],
     easing: Float[Array, ""] | float = 0.0,
 ) -> CellResidual:
@@ -104,7 +104,7 @@ def contact_jacobian(
     y: Array, x: Array, z: Array, prepared: tuple[Contact, Located], easing: Float[Array, ""]
 ) -> CellJacobian:
     """Derivative of `contact_rows`."""
-    split = friction.first_row(CONE.dim)
+    split = friction.first_row(len(z), prepared[0].radii)
     return forward_jacobian(partial(contact_rows, easing=easing), split, y, x, z, prepared)
 
 
@@ -131,7 +131,7 @@ def start_contact(
     first = jnp.where(warm_start, jnp.maximum(rho, WARM_RELAXATION), rho)
     program = jax.lax.stop_gradient((current(c.a), current(c.b), c.length, first))
     found = solve_collision(*program, COLLISION_ITERATIONS)
-    slip, load = friction.start(c.friction)
+    slip, load = friction.start(c.friction, c.radii)
     gap = jnp.maximum(found.alpha - 1, START_GAP)[None]
     dual = jnp.concatenate([jnp.ones_like(gap), load])
     variables = CellVariables(c.sliding * slip[:1], dual, jnp.concatenate([gap, slip]))

@@ -121,6 +121,7 @@ class Pair(NamedTuple):
     a: Side
     b: Side
     friction: Float[Array, ""]
+    radii: friction.Radii | None
     length: Float[Array, ""]  # unit of length [m]
     clearance: Float[Array, ""]  # scaling that free motion ends above
 
@@ -135,6 +136,7 @@ class Contact(NamedTuple):
     a: Side
     b: Side
     friction: Float[Array, ""]
+    radii: friction.Radii | None  # of friction that resists turns
     relaxation: Float[Array, ""]
     impulse: Float[Array, ""]  # unit of impulse [kg m/s], less where the pair acts in part
     moment: Float[Array, ""]  # share of the moments of impulses that acts: 1, less while eased
@@ -197,7 +199,7 @@ class Touch(NamedTuple):
     normal_b: Float[Array, "3"]  # -d alpha / d x_b
     gamma: Float[Array, ""]
     psi: Float[Array, ""]
-    beta: Float[Array, "4"]
+    beta: Float[Array, " friction"]
 
     @property
     def normal(self) -> Float[Array, "3"]:
@@ -210,10 +212,12 @@ class Exchange(NamedTuple):
 
     nodes: Float[Array, "arity 6"]
     limit: Float[Array, "1"]
-    slack: Float[Array, "5"]
+    slack: Float[Array, " dim"]
 
 
-CONE = ProductCone.orthant(1) + friction.CONE  # of `Exchange.slack`
+def exchange_cone(radii: friction.Radii | None) -> ProductCone:
+    """Cone of `Exchange.slack`."""
+    return ProductCone.orthant(1) + friction.cone(radii)
 
 
 @dataclass(frozen=True)
@@ -221,7 +225,7 @@ class Formulation:
     """How the unknowns of a contact are found.
 
     Attributes:
-        cone: of one contact, for two shapes.
+        cone: of one contact, for two shapes and the radii of friction.
         primals: how many one contact has, for two shapes.
         rows: `(y, x, z, contact) -> CellResidual`.
         jacobian: `(y, x, z, contact, easing) -> CellJacobian`, see `CellGroup`.
@@ -232,7 +236,7 @@ class Formulation:
         prepare, fusible: see `CellGroup`.
     """
 
-    cone: Callable[[ConvexShape, ConvexShape], ProductCone]
+    cone: Callable[[ConvexShape, ConvexShape, friction.Radii | None], ProductCone]
     primals: Callable[[ConvexShape, ConvexShape], int]
     rows: Callable[[Array, Array, Array, Contact], CellResidual]
     jacobian: Callable[[Array, Array, Array, Contact, Array], CellJacobian]
@@ -274,13 +278,14 @@ def exchange(
     # At the arms of distant pairs the least friction would brake spins.
     limit = friction.limit(c.friction, touch.gamma, normal, c.relaxation / c.slack_unit)
     limit = (1 - easing) * limit + easing * jax.lax.stop_gradient(limit)
-    tangential = friction.project(normal, touch.beta[1:])
+    tangential, turning = friction.impulses(normal, touch.beta, c.radii)
+    torque = jnp.zeros_like(tangential) if turning is None else c.impulse * turning
     on_a = c.impulse * (touch.gamma * touch.normal_a + tangential)
     on_b = -c.impulse * (touch.gamma * touch.normal_b + tangential)
-    impulses = [_wrench(on_a, touch.point - a.center_of_mass, c.moment)]
+    impulses = [_wrench(on_a, touch.point - a.center_of_mass, torque, c.moment)]
     if c.arity == 2:
-        impulses.append(_wrench(on_b, touch.point - b.center_of_mass, c.moment))
-    slack = friction.slack(touch.psi, normal, slip) / c.sliding
+        impulses.append(_wrench(on_b, touch.point - b.center_of_mass, -torque, c.moment))
+    slack = friction.slack(touch.psi, normal, slip, a.spin - b.spin, c.radii) / c.sliding
     return Exchange(
         nodes=-jnp.stack(impulses),
         limit=(touch.beta[0] - limit)[None],
@@ -325,9 +330,13 @@ def spin_shares(c: Contact) -> tuple[Float[Array, ""] | float, Float[Array, ""] 
 
 
 def _wrench(
-    impulse: Float[Array, "3"], arm: Float[Array, "3"], moment: Float[Array, ""]
+    impulse: Float[Array, "3"],
+    arm: Float[Array, "3"],
+    torque: Float[Array, "3"],
+    share: Float[Array, ""],
 ) -> Float[Array, "6"]:
-    return jnp.concatenate([impulse, moment * rotation.cross(arm, impulse)])
+    """An impulse and a share of all moments, with its own and an angular impulse."""
+    return jnp.concatenate([impulse, share * (rotation.cross(arm, impulse) + torque)])
 
 
 def ease(c: Contact, easing: Easing) -> Contact:

@@ -26,7 +26,7 @@ from silico_py.contact import (
     slip_at,
     spin_shares,
 )
-from silico_py.friction import squared_norm
+from silico_py.friction import Radii, squared_norm
 from silico_py.primitives import ConvexShape
 from silico_py.rotation import skew
 from silico_py.single_level import (
@@ -59,7 +59,8 @@ class Rows(NamedTuple):
 
     nodes: list[Blocks]
     local: list[Blocks]
-    slack: list[Blocks]
+    slack: list[Blocks]  # of shapes and gap
+    friction: list[Blocks]  # the slack of friction
 
 
 class SideDerivative(NamedTuple):
@@ -96,7 +97,8 @@ def _of_primals(a: ConvexShape, b: ConvexShape) -> Columns:
 def _of_duals(c: Contact) -> Columns:
     """Columns of the duals."""
     a, b = c.a.shape.cone.dim, c.b.shape.cone.dim
-    return Columns({"dual_a": a, "dual_b": b, "gamma": 1, "limit": 1, "beta": 3})
+    turns = {} if c.radii is None else {"turning": 3}
+    return Columns({"dual_a": a, "dual_b": b, "gamma": 1, "limit": 1, "beta": 3, **turns})
 
 
 def contact_jacobian(
@@ -113,16 +115,16 @@ def contact_jacobian(
     """
     duals = _of_duals(c)
     by_v = _of_bodies(c) | _of_primals(c.a.shape, c.b.shape)
-    early = duals.without("limit", "beta")
+    early = duals.without("limit", "beta", "turning")
     ends = both_kinematics(y, c)
     moving = zip(y, c.sides, ends[: c.arity], strict=True)
     tangents = [_motion_tangent(v, side, end) for v, side, end in moving]
     rows = _derivatives(ends, x, z, c, tangents, easing, by_v | duals)
-    upper, late = rows.nodes + rows.local, rows.slack[-2:]
+    upper, late = rows.nodes + rows.local, rows.friction
     return CellJacobian(
         to_v=by_v.matrix(*upper),
         to_dual=duals.matrix(*upper),
-        slack_to_v=by_v.matrix(*rows.slack),
+        slack_to_v=by_v.matrix(*rows.slack, *rows.friction),
         slack_to_dual=early.matrix(*late),
     )
 
@@ -136,7 +138,9 @@ def pose_derivative(
     tangents = [_pose_tangent(v, side) for v, side in zip(y, c.sides, strict=True)]
     ends = both_kinematics(y, c)
     rows = _derivatives(ends, x, z, c, tangents, jnp.zeros((), x.dtype), columns)
-    return columns.matrix(*rows.nodes), columns.matrix(*rows.local), columns.matrix(*rows.slack)
+    parts = rows.nodes, rows.local, rows.slack + rows.friction
+    nodes, local, slack = (columns.matrix(*part) for part in parts)
+    return nodes, local, slack
 
 
 def _motion_tangent(y: Float[Array, "6"], side: Side, end: Kinematics) -> Tangent:
@@ -172,15 +176,22 @@ def _derivatives(
     normal, d_normal = (a.normal + b.normal) / 2, (a.d_normal + b.d_normal).times(0.5)
     slip, d_slip = slip_at(u.primal.point, ends, c), _d_slip(a, b, ends, c)
     project = jnp.eye(3, dtype=x.dtype) - jnp.outer(normal, normal) / squared_norm(normal)
-    tangential = matmul(project, u.beta[1:])
-    d_tangential = d_normal.mapped(_d_project(normal, project, u.beta[1:]))
+    tangential = matmul(project, u.beta[1:4])
+    d_tangential = d_normal.mapped(_d_project(normal, project, u.beta[1:4]))
     d_tangential += columns.blocks(3, beta=project)
+    d_friction = [d_normal.mapped(_d_project(normal, project, slip)) + d_slip.mapped(project)]
+    d_torque = columns.blocks(3)
+    if c.radii is not None:
+        turned = partial(_d_at_radii, normal, d_normal, project, c.radii)
+        d_torque = turned(u.beta[4:], columns.blocks(3, turning=jnp.eye(3, dtype=x.dtype)))
+        d_friction.append(turned(ends[0].spin - ends[1].spin, a.d_spin - b.d_spin))
     wrenches = [
         part.times(sign * c.impulse)
         for side, sign in ((a, -1.0), (b, 1.0))[: c.arity]
-        for part in _wrench(side, u.gamma, tangential, d_tangential, columns, c.moment, easing)
+        for part in _wrench(
+            side, u.gamma, tangential, d_tangential, d_torque, columns, c.moment, easing
+        )
     ]
-    d_friction = d_normal.mapped(_d_project(normal, project, slip)) + d_slip.mapped(project)
     one = jnp.ones((1, 1), x.dtype)
     limit = _limit(u.gamma, normal, d_normal, c.friction * (1 - easing), columns)
     gap, psi = columns.blocks(1, alpha=one), columns.blocks(1, psi=one / c.sliding)
@@ -188,7 +199,8 @@ def _derivatives(
     return Rows(
         nodes=wrenches,
         local=[a.d_normal - b.d_normal, *_optimality(c, columns), limit],
-        slack=[*shapes, gap, psi, d_friction.times(1 / c.sliding)],
+        slack=[*shapes, gap],
+        friction=[psi, *(part.times(1 / c.sliding) for part in d_friction)],
     )
 
 
@@ -256,22 +268,33 @@ def _d_project(normal: Array, project: Array, v: Float[Array, "3"]) -> Float[Arr
     return -(dot(normal, v) * project + outer) / squared_norm(normal)
 
 
+def _d_at_radii(
+    normal: Array, d_normal: Blocks, project: Array, radii: Radii, w: Array, d_w: Blocks
+) -> Blocks:
+    """Derivative of M w with M = r_t n n^T + r_r P."""
+    across = radii.rolling - radii.torsional
+    matrix = radii.torsional * jnp.eye(3, dtype=w.dtype) + across * project
+    return d_normal.mapped(across * _d_project(normal, project, w)) + d_w.mapped(matrix)
+
+
 def _wrench(
     side: SideDerivative,
     gamma: Array,
     tangential: Array,
     d_tangential: Blocks,
+    d_torque: Blocks,
     columns: Columns,
     share: Array,
     easing: Array,
 ) -> tuple[Blocks, Blocks]:
-    """Derivatives of the impulse gamma N + P b and of a share of its moment."""
+    """Derivatives of the impulse gamma N + P b and of a share of all moments."""
     impulse = gamma * side.normal + tangential
     d_normal = side.d_turned + side.d_pressed.times(1 - easing)
     d_impulse = d_normal.times(gamma) + d_tangential
     d_impulse += columns.blocks(3, gamma=side.normal[:, None])
     by_arm = side.d_arm.mapped(share * skew(impulse))
-    return d_impulse, d_impulse.mapped(share * skew(side.arm)) - by_arm
+    moment = d_impulse.mapped(share * skew(side.arm)) - by_arm
+    return d_impulse, moment + d_torque.times(share)
 
 
 def _optimality(c: Contact, columns: Columns) -> list[Blocks]:

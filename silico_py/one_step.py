@@ -16,7 +16,7 @@ from silico_py import rotation
 from silico_py.assembly import Batch, assemble
 from silico_py.broad_phase import Limits, Separation
 from silico_py.contact import Contact, Formulation, Touch
-from silico_py.friction import project
+from silico_py.friction import impulses
 from silico_py.integrator import Motion, dynamics, next_pose
 from silico_py.options import SolverOptions
 from silico_py.scene import Scene, State, check_precision
@@ -41,12 +41,15 @@ class ContactInfo(NamedTuple):
         point: contact point, world [m].
         normal: unit vector from b to a, world; zero where `collide` has none.
         force: total contact force on a, world [N]; the one on b is its opposite.
+        torque: that of friction on a that resists turns, world [N m]; the one on b is its opposite.
+            None in scenes without it.
     """
 
     alpha: Float[Array, " contacts"]
     point: Float[Array, "contacts 3"]
     normal: Float[Array, "contacts 3"]
     force: Float[Array, "contacts 3"]
+    torque: Float[Array, "contacts 3"] | None = None
 
 
 class Info(NamedTuple):
@@ -274,11 +277,15 @@ def info_of(
 
 def _among_all(part: ContactInfo, end: Separation, chosen: Int[Array, " contacts"]) -> ContactInfo:
     """The contacts that were chosen, among all pairs of their kind."""
-    apart = ContactInfo(end.alpha, end.point, end.normal, jnp.zeros_like(end.point))
+    nothing = jnp.zeros_like(end.point)
+    torque = None if part.torque is None else nothing
+    apart = ContactInfo(end.alpha, end.point, end.normal, nothing, torque)
     return jax.tree.map(lambda v, own: v.at[chosen].set(own), apart, part)
 
 
 def _contact_info(touch: Touch, c: Contact) -> ContactInfo:
-    tangential = project(touch.normal, touch.beta[1:])
-    force = c.impulse * (touch.gamma * touch.normal_a + tangential) / c.a.motion.timestep
-    return ContactInfo(touch.alpha, touch.point, safe_unit(touch.normal), force)
+    tangential, turning = impulses(touch.normal, touch.beta, c.radii)
+    unit = c.impulse / c.a.motion.timestep
+    force = unit * (touch.gamma * touch.normal_a + tangential)
+    torque = None if turning is None else unit * turning
+    return ContactInfo(touch.alpha, touch.point, safe_unit(touch.normal), force, torque)

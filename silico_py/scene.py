@@ -71,6 +71,11 @@ class Scene:
             `dataclasses.replace`.
         timestep: h [s].
         friction: Coulomb coefficient of every contact, or (contacts,) one for each of `pairs`.
+        torsional_radius: r_t [m], or (contacts,): friction also resists turns about the normal, as
+            if it acted at this distance from the contact point. The torque is at most
+            `friction * r_t` times the normal force, less where friction acts against slip. About
+            the radius of the patch in which the bodies touch; None resists no such turns.
+        rolling_radius: the same of turns about the tangents, r_r [m].
         gravity: (3,) world [m/s^2].
         exclude: pairs that never collide: two names of bodies, or the name of a body and the
             index of an entry of `environment` (of a bundle, all its pieces). The attribute of
@@ -85,6 +90,8 @@ class Scene:
     environment: tuple[Fixture, ...]
     timestep: Float[Array, ""]
     friction: Float[Array, "*contacts"]
+    torsional_radius: Float[Array, "*contacts"] | None
+    rolling_radius: Float[Array, "*contacts"] | None
     gravity: Float[Array, "3"]
     exclude: frozenset[frozenset[str | int]] = static()
     __dataclass_fields__: ClassVar[dict[str, Any]]
@@ -97,6 +104,8 @@ class Scene:
         friction: ArrayLike = 0.5,
         gravity: ArrayLike = (0.0, 0.0, -9.81),
         exclude: Iterable[Iterable[str | int]] = (),
+        torsional_radius: ArrayLike | None = None,
+        rolling_radius: ArrayLike | None = None,
     ) -> None:
         bodies = several("bodies", bodies, "bodies")
         names = _names(bodies)
@@ -112,18 +121,21 @@ class Scene:
             exclude=frozenset(_exclusions(exclude, names, [len(f) for f in fixtures])),
         )
         # Pairs are known only now.
-        assign(self, friction=self._coefficients(friction))
+        radii = {"torsional_radius": torsional_radius, "rolling_radius": rolling_radius}
+        given = {k: None if v is None else self._of_pairs(k, v) for k, v in radii.items()}
+        assign(self, friction=self._of_pairs("friction", friction), **given)
         check_precision(self)
 
-    def _coefficients(self, friction: ArrayLike) -> Array:
-        many = isinstance(friction, (list, tuple)) or np.ndim(friction) > 0
-        coefficients = vector("friction", friction, *([None] if many else []))
-        if many and len(coefficients) != len(self.pairs):
+    def _of_pairs(self, name: str, value: ArrayLike) -> Array:
+        """One number, or one for each of `pairs`; none is negative."""
+        many = isinstance(value, (list, tuple)) or np.ndim(value) > 0
+        numbers = vector(name, value, *([None] if many else []))
+        if many and len(numbers) != len(self.pairs):
             raise ValueError(
-                f"friction: expected one number, or one for each of the {len(self.pairs)} `pairs`, "
-                f"got {len(coefficients)}"
+                f"{name}: expected one number, or one for each of the {len(self.pairs)} `pairs`, "
+                f"got {len(numbers)}"
             )
-        return not_negative("friction", coefficients)
+        return not_negative(name, numbers)
 
     @property
     def pairs(self) -> tuple[ContactPair, ...]:

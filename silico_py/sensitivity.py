@@ -31,8 +31,6 @@ from silico_py.solver.dense import accumulate, matmul, taken, transposed
 from silico_py.solver.rows import each
 from silico_py.tangents import perturb
 
-GAP = -1 - friction.CONE.dim  # row of the gap among those of a contact
-
 
 class OperatingPoint(NamedTuple):
     """Where the next state is differentiated.
@@ -199,7 +197,8 @@ def _by_speed(
     bodies: Inputs,
 ) -> Float[Array, "n size 18"]:
     """What changes as the unit of slip of fast pairs follows their speed."""
-    contacts, size = group.data, friction.CONE.dim
+    contacts = group.data
+    size = friction.cone(contacts.radii).dim
 
     def through() -> Float[Array, "n size 18"]:
         slack = -cell.slack[:, None, -size:] / contacts.slip[:, None, None]
@@ -227,7 +226,8 @@ def _by_fading(
         return broad_phase.share(broad_phase.distance(a, b))
 
     share = contacts.impulse / whole.impulse
-    change -= each(jax.grad(broad_phase.least_alpha))(share)[:, None] * weights[:, GAP]
+    gap = -1 - friction.cone(contacts.radii).dim  # its row among those of a contact
+    change -= each(jax.grad(broad_phase.least_alpha))(share)[:, None] * weights[:, gap]
     return _through_inputs(group, acting, change, bodies)
 
 

@@ -19,13 +19,13 @@ from silico_py.collision_program import (
     without_excess,
 )
 from silico_py.contact import (
-    CONE,
     Contact,
     Kinematics,
     Touch,
     both_kinematics,
     current,
     exchange,
+    exchange_cone,
     flies,
     next_power_of_two,
 )
@@ -55,12 +55,12 @@ class Unknowns(NamedTuple):
     dual_a: Float[Array, " dim_a"]
     dual_b: Float[Array, " dim_b"]
     gamma: Float[Array, ""]
-    beta: Float[Array, "4"]
+    beta: Float[Array, " friction"]
 
 
-def contact_cone(a: ConvexShape, b: ConvexShape) -> ProductCone:
+def contact_cone(a: ConvexShape, b: ConvexShape, radii: friction.Radii | None) -> ProductCone:
     """Cone of one contact: both shapes, the gap, friction."""
-    return a.cone + b.cone + CONE
+    return a.cone + b.cone + exchange_cone(radii)
 
 
 def unpack(x: Float[Array, " nx"], z: Float[Array, " dim"], c: Contact) -> Unknowns:
@@ -119,7 +119,7 @@ def start_contact(c: Contact) -> tuple[Contact, CellVariables]:
     push = safe_norm(a.sensitivity(s.dual_a, c.length))
     most = START_PUSH / jnp.maximum(push, START_PUSH / START_GAMMA)
     gamma = jnp.minimum(s.complementarity / far / (alpha - 1), most)
-    slip, load = friction.start(c.friction)
+    slip, load = friction.start(c.friction, c.radii)
     point = jnp.zeros(3, dtype)
     c = c._replace(origin=s.primal.point, slack_unit=slack_unit)
     x = [point, alpha[None], s.primal.eps_a, s.primal.eps_b, c.sliding * slip[:1]]

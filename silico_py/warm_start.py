@@ -61,7 +61,7 @@ def nothing(
     cells, chosen = [], []
     for pairs in kinds:
         most, shapes = pairs.most(limits), (pairs.a.sides.shape, pairs.b.sides.shape)
-        nx, dim = formulation.primals(*shapes), formulation.cone(*shapes).dim
+        nx, dim = formulation.primals(*shapes), formulation.cone(*shapes, pairs.radii).dim
         m = len(pairs.rows_a) if most is None else most
         cells.append(CellVariables(*(zeros((ORDER + 1, m, k)) for k in (nx, dim, dim))))
         chosen.append(None if most is None else jnp.zeros(most, np.int32))
@@ -148,7 +148,8 @@ def _undirected(w: Variables, batches: list[Batch[Contact]]) -> Variables:
     """
     cells = []
     for cell, batch in zip(w.cells, batches, strict=True):
-        c, cut = batch.contacts, friction.first_row(cell.dual.shape[-1])
+        c = batch.contacts
+        cut = friction.first_row(cell.dual.shape[-1], c.radii)
         load = cell.dual[:, cut]
         load = jnp.where(load > 0, load, 1)  # of a guess that is not usable
         psi = jnp.maximum(load * c.speed / c.sliding, c.relaxation / c.leeway / load)
@@ -182,7 +183,7 @@ def _with_slip(
     speed."""
     cells = []
     for cell, batch in zip(w.cells, batches, strict=True):
-        cut = friction.first_row(cell.slack.shape[-1])
+        cut = friction.first_row(cell.slack.shape[-1], batch.contacts.radii)
         rest, slip = jnp.split(cell.slack, [cut], axis=-1)
         slip = scaled(slip, batch.contacts.sliding[:, None])
         cells.append(cell._replace(slack=jnp.concatenate([rest, slip], axis=-1)))

@@ -117,6 +117,12 @@ CASES = {
     "negative friction of one": ("friction", lambda: scene(environment=[floor()], friction=[-0.1])),
     "ragged friction": ("friction", lambda: scene(environment=[floor()], friction=[[0.1], 0.2])),
     "truth for friction": ("friction", lambda: scene(friction=True)),
+    "negative radius": ("torsional_radius", lambda: scene(torsional_radius=-0.1)),
+    "NaN for a radius": ("rolling_radius", lambda: scene(rolling_radius=float("nan"))),
+    "radii of no pair": (
+        "rolling_radius: .*one for each of the 1 `pairs`, got 2$",
+        lambda: scene(environment=[floor()], rolling_radius=[0.1, 0.2]),
+    ),
     "truth for a mass": ("mass", lambda: body(mass=True)),
     "friction of no pair": ("friction", lambda: scene(environment=[floor()], friction=[0.1, 0.2])),
     "friction of a scene with fewer pairs": (

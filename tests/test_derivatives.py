@@ -133,9 +133,12 @@ def test_linearize_of_thin_bodies_that_start_many_sizes_away(half_extents):
     assert max(map(worst_column, found, expected)) < LIMITS[1e-3]
 
 
+@pytest.mark.parametrize("turning", [False, True])
 @pytest.mark.parametrize("name", ["padded_polytope", "minkowski_sum", "two bodies"])
-def test_hand_derived_blocks_agree_with_forward_mode(name):
+def test_hand_derived_blocks_agree_with_forward_mode(name, turning):
     scene, state = sp.scenes.collision() if name == "two bodies" else sp.scenes.drop(name)
+    if turning:
+        scene = dataclasses.replace(scene, torsional_radius=0.3, rolling_radius=0.2)
     rng = np.random.default_rng(0)
     problem, w = assembled(scene, state, 1e-6)
     group, cell = problem.groups[0], w.cells[0]

@@ -337,8 +337,12 @@ def test_explicit_pairs_give_pictures_a_contact_and_take_no_softness():
     np.testing.assert_allclose(scene.friction, [0.3, 1.0])
     with pytest.raises(sp.UnsupportedModelError, match=r"<pair> 'p' \(margin"):
         sp.load_model(text.format('margin="0.1"'))
+    frictionless = 'friction="0.3 0.3"', 'condim="4" friction="0 0"'
     with pytest.raises(sp.UnsupportedModelError, match=r"<pair> 'p' \(condim 4"):
-        sp.load_model(text.format('condim="4"'))
+        sp.load_model(text.format("").replace(*frictionless))
+    unequal = 'friction="0.3 0.3"', 'condim="6" friction="1 1 0.1 0.2 0.3"'
+    with pytest.raises(sp.UnsupportedModelError, match=r"<pair> 'p' \(rolling friction"):
+        sp.load_model(text.format("").replace(*unequal))
     with pytest.warns(sp.ModelWarning, match=r"<pair> 'p' \(solref"):
         sp.load_model(text.format('solref="0.1 1"'))
 
@@ -352,22 +356,24 @@ def names_of(scene, pair):
 @pytest.mark.parametrize("seed", range(20))
 def test_contact_filters_agree_with_mujocos_collisions(seed):
     """Balls in one place touch wherever they may; friction too is MuJoCo's own for the pair."""
-    rng = np.random.default_rng(seed)
+    rng, condims = np.random.default_rng(seed), [1, 3, 4, 6]
 
     def bits():
         kind, affinity = rng.integers(0, 3, 2)
         return f'contype="{kind}" conaffinity="{affinity}"'
 
     def ball(name):
-        mu, condim, priority = rng.choice([0.2, 0.5]), rng.choice([1, 3]), rng.integers(0, 2)
+        mu, condim, priority = rng.choice([0.2, 0.5]), rng.choice(condims), rng.integers(0, 2)
+        turning = f"{rng.choice([0.01, 0.02])} {rng.choice([0.003, 0.004])}"
         return (
-            f'<geom name="{name}" size="1" {bits()} friction="{mu}" condim="{condim}" '
+            f'<geom name="{name}" size="1" {bits()} friction="{mu} {turning}" condim="{condim}" '
             f'priority="{priority}"/>'
         )
 
     def pair(first, second):
-        mu, condim = rng.choice([0.1, 0.7]), rng.choice([1, 3])
-        return f'<pair geom1="{first}" geom2="{second}" friction="{mu} {mu}" condim="{condim}"/>'
+        mu, condim = rng.choice([0.1, 0.7]), rng.choice(condims)
+        friction = f"{mu} {mu} 0.03 0.002 0.002"
+        return f'<pair geom1="{first}" geom2="{second}" friction="{friction}" condim="{condim}"/>'
 
     free = "".join(f'<body name="{n}"><freejoint/>{ball(n)}</body>' for n in "abc")
     contact = '<exclude body1="a" body2="c"/><exclude body1="world" body2="b"/>'
@@ -379,16 +385,25 @@ def test_contact_filters_agree_with_mujocos_collisions(seed):
     data = mujoco.MjData(model)
     mujoco.mj_forward(model, data)
     expected = {
-        frozenset(model.geom(g).name for g in c.geom): c.friction[0] if c.dim > 1 else 0.0
+        frozenset(model.geom(g).name for g in c.geom): np.where(
+            c.dim >= np.array([3, 4, 6]), c.friction[[0, 2, 3]], 0
+        )
         for c in data.contact
     }
 
     scene, _ = sp.load_model(text)
-    found = {}
-    frictions = np.broadcast_to(scene.friction, len(scene.pairs))
-    for pair, friction in zip(scene.pairs, frictions, strict=True):
-        found[frozenset(names_of(scene, pair))] = friction
-    assert found == expected
+    names = [frozenset(names_of(scene, pair)) for pair in scene.pairs]
+    assert set(names) == set(expected)
+    for k, name in enumerate(names):
+        np.testing.assert_allclose(coefficients(scene)[k], expected[name], rtol=0, atol=1e-12)
+
+
+def coefficients(scene):
+    """(pairs, 3) of sliding, torsional and rolling friction, as MuJoCo has them."""
+    radii = (scene.torsional_radius, scene.rolling_radius)
+    arms = [1.0, *(0.0 if radius is None else radius for radius in radii)]
+    of_pairs = [np.broadcast_to(arm * scene.friction, len(scene.pairs)) for arm in arms]
+    return np.stack(of_pairs, axis=1)
 
 
 BLOCKED = """<mujoco><worldbody>
@@ -470,7 +485,7 @@ REFUSED = {
     "damping": '<joint type="free" damping="1"/><geom size="1"/>',
     "gravcomp": '<freejoint/><geom size="1"/><body gravcomp="1"><geom size="1"/></body>',
     "margin": '<freejoint/><geom size="1" margin="0.1"/>',
-    "condim": '<freejoint/><geom size="1" condim="6"/>',
+    "condim": '<freejoint/><geom size="1" condim="6" friction="0"/>',
     "contact": '<freejoint/><geom size="1"/><geom size="1" contype="2" conaffinity="2"/>',
     "joint": '<freejoint/><geom size="1"/><body><joint/><geom size="1"/></body>',
 }
@@ -771,6 +786,16 @@ def test_round_trip_of_frictions(tmp_path):
     again, _ = sp.load_model(path)
     assert again.pairs == unequal.pairs
     np.testing.assert_array_equal(again.friction, unequal.friction)
+
+    for radii in (0.02, 0.01 * np.arange(1, 7)):
+        turning = dataclasses.replace(varied, torsional_radius=radii, rolling_radius=0.003)
+        sp.save_model(turning, scene.state(), path)
+        again, _ = sp.load_model(path)
+        np.testing.assert_allclose(coefficients(again), coefficients(turning), rtol=1e-12)
+    sp.save_model(dataclasses.replace(scene, torsional_radius=0.02), scene.state(), path)
+    again, _ = sp.load_model(path)
+    assert again.rolling_radius is None
+    np.testing.assert_allclose(again.torsional_radius, 0.02, rtol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["drop:polytope", "drop:bundle", "stack", "peg_in_hole"])

@@ -26,7 +26,7 @@ REFUSED = {
     "gap": "a contact gap, which MuJoCo took off the margin before 3.9",
     "adhesion": "adhesive contacts",
     "surfacevel": "moving surfaces",
-    "condim": "torsional and rolling friction",
+    "condim": "torsional and rolling friction without sliding friction",
     "contact": "collision filters finer than pairs of bodies; ignored, all of them collide",
 }
 TOLERATED = {

@@ -147,12 +147,12 @@ def _scene(
         exclude=_exclusions(model, contact, shapes),
     )
     # Pairs are known only now.
-    return replace(scene, friction=_friction(model, layout, contact, shapes, scene))
+    return replace(scene, **_friction(model, layout, contact, shapes, scene))
 
 
 def _friction(
     model: Any, layout: Layout, contact: Contacts, shapes: Shapes, scene: Scene
-) -> float | list[float]:
+) -> dict[str, float | list[float]]:
     """Friction of all pairs; where nothing may touch, the largest of the bodies' geoms."""
     fixed = _owners(contact.fixed, shapes)
     moving = [_owners(contact.moving[root], shapes) for root in layout.roots]
@@ -162,8 +162,8 @@ def _friction(
         for pair, second in zip(scene.pairs, seconds, strict=True)
     ]
     if not pairs:
-        return float(np.max(model.geom_friction[[*chain(*moving)], 0]))
-    return friction.in_common(friction.of_geoms(model, np.array(pairs)))
+        return {"friction": float(np.max(model.geom_friction[[*chain(*moving)], 0]))}
+    return friction.in_scene(friction.of_geoms(model, np.array(pairs)))
 
 
 def _owners(geoms: list[int], shapes: Shapes) -> list[int]:

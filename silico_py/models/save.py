@@ -33,7 +33,6 @@ from silico_py.validation import as_path
 TRIANGLE_SLACK = 1e-9
 LEAST_MASS, LEAST_MOMENT = 1e-15, 1e-14  # that MuJoCo reads [kg, kg m^2]
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-TORSION, ROLLING = 0.005, 0.0001  # MuJoCo's own defaults
 APPROXIMATED = "{0} has no counterpart in MuJoCo: a mesh inscribed in it"
 LEFT_OUT = "body {0!r}: {1} has no counterpart in MuJoCo and is left out"
 
@@ -102,18 +101,20 @@ class _Writer:
 
     def __init__(self, scene: Scene) -> None:
         self.friction = friction.of_pieces(scene)
+        self.condim = str(friction.condim(scene))
         self.root = Element("mujoco")
         SubElement(self.root, "compiler", angle="radian")
         self.option = SubElement(self.root, "option", cone="elliptic")
         default = SubElement(self.root, "default")
-        self.default = SubElement(default, "geom", condim="3")
+        self.default = SubElement(default, "geom", condim=self.condim)
         self.asset = SubElement(self.root, "asset")
         self.world = SubElement(self.root, "worldbody")
         self.contact = SubElement(self.root, "contact")
         self.option.set("timestep", _numbers(scene.timestep))
         self.option.set("gravity", _numbers(scene.gravity))
-        if not np.ndim(scene.friction):
-            self.default.set("friction", _frictions(scene.friction))
+        coefficients = friction.of_scene(scene)
+        if coefficients.ndim == 1:
+            self.default.set("friction", _numbers(coefficients))
 
     def fixed(self, name: str) -> Element:
         return SubElement(self.world, "body", name=name)
@@ -150,7 +151,7 @@ class _Writer:
         element.set("pos", _numbers(position))
         element.set("quat", _numbers(orientation))
         if piece in self.friction.pieces:
-            element.set("friction", _frictions(self.friction.pieces[piece]))
+            element.set("friction", _numbers(self.friction.pieces[piece]))
         if piece in chain.from_iterable(self.friction.pairs):
             element.set("name", _geom_name(piece))
 
@@ -169,10 +170,10 @@ class _Writer:
 
     def pairs(self) -> None:
         """Friction that no coefficients of geoms give."""
-        for (first, second), sliding in self.friction.pairs.items():
+        for (first, second), (sliding, torsional, rolling) in self.friction.pairs.items():
             ends = {"geom1": _geom_name(first), "geom2": _geom_name(second)}
-            friction = f"{_numbers(sliding)} {_frictions(sliding)} {_numbers(ROLLING)}"
-            SubElement(self.contact, "pair", ends, condim="3", friction=friction)
+            friction = _numbers([sliding, sliding, torsional, rolling, rolling])
+            SubElement(self.contact, "pair", ends, condim=self.condim, friction=friction)
 
     def exclusions(self, pairs: Iterable[set[str]]) -> None:
         for first, second in sorted(sorted(pair) for pair in pairs):
@@ -257,10 +258,6 @@ def _inertial(body: Body) -> Element:
 def _geom_name(piece: friction.Piece) -> str:
     body, number = piece
     return f"fixed{number}" if body is None else f"body{body}_{number}"
-
-
-def _frictions(sliding: Any) -> str:
-    return _numbers([sliding, TORSION, ROLLING])
 
 
 def _numbers(values: Any) -> str:

@@ -137,7 +137,9 @@ def _geom_remarks(model: Any, g: int) -> Iterator[tuple[str, str]]:
     for kind in ("hfield", "sdf"):
         if model.geom_type[g] == getattr(mujoco.mjtGeom, f"mjGEOM_{kind.upper()}"):
             yield kind, kind
-    yield from _contact_remarks(model, "geom", g, model.geom_condim[g])
+    sliding, *turning = model.geom_friction[g]
+    yield from _contact_remarks(model, "geom", g)
+    yield from _turning_remarks(model.geom_condim[g], sliding, *turning)
 
 
 def _pairs(compiled: Compiled) -> Iterator[Element]:
@@ -148,10 +150,23 @@ def _pairs(compiled: Compiled) -> Iterator[Element]:
 
 
 def _pair_remarks(model: Any, k: int) -> Iterator[tuple[str, str]]:
-    first, second, *_ = model.pair_friction[k]
-    if model.pair_dim[k] > 1 and first != second:
+    first, second, torsional, *rolling = model.pair_friction[k]
+    condim = model.pair_dim[k]
+    if condim > 1 and first != second:
         yield "pair", f"friction {first} and {second}"
-    yield from _contact_remarks(model, "pair", k, model.pair_dim[k])
+    if condim > 4 and rolling[0] != rolling[1]:
+        yield "pair", f"rolling friction {rolling[0]} and {rolling[1]}"
+    yield from _contact_remarks(model, "pair", k)
+    yield from _turning_remarks(condim, first, torsional, rolling[0])
+
+
+def _turning_remarks(
+    condim: int, sliding: float, torsional: float, rolling: float
+) -> Iterator[tuple[str, str]]:
+    """What resists turns without friction that resists slip."""
+    acts = (condim > 3 and torsional > 0) or (condim > 4 and rolling > 0)
+    if acts and sliding == 0:
+        yield "condim", f"condim {condim} without sliding friction"
 
 
 def _gap() -> tuple[str, ...]:
@@ -161,14 +176,12 @@ def _gap() -> tuple[str, ...]:
     return ("gap",) if version < HARMLESS_GAP else ()
 
 
-def _contact_remarks(model: Any, of: str, k: int, condim: int) -> Iterator[tuple[str, str]]:
+def _contact_remarks(model: Any, of: str, k: int) -> Iterator[tuple[str, str]]:
     """Remarks by the fields that geoms and pairs have in common."""
     for kind in (*CONTACT_FIELDS, *_gap()):
         value = _field(model, f"{of}_{kind}", k + 1)[k]
         if np.any(value):
             yield kind, f"{kind} {value}"
-    if condim > 3:
-        yield "condim", f"condim {condim}"
     solref, solimp = (getattr(model, f"{of}_{name}")[k] for name in ("solref", "solimp"))
     if tuple(solref) != DEFAULT_SOLREF or tuple(solimp) != DEFAULT_SOLIMP:
         yield "solref", f"solref {solref}, solimp {solimp}"

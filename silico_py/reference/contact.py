@@ -26,7 +26,10 @@ class Contact(NamedTuple):
         alpha, point, normal: as in `ContactInfo`.
         impulse: on a, force times time step over the unit of impulse.
         slip: velocity of a relative to b at the point, world, over the unit of slip.
+        torque: of friction that resists turns, on a, world; as impulse [m].
+        spin: of a relative to b, world, over the unit of slip [1/m].
         friction: Coulomb coefficient.
+        radii: of friction that resists turns, about the normal and the tangents [m].
         unit: of impulse [kg m/s].
         length: unit of length [m].
     """
@@ -39,7 +42,10 @@ class Contact(NamedTuple):
     normal: np.ndarray
     impulse: np.ndarray
     slip: np.ndarray
+    torque: np.ndarray
+    spin: np.ndarray
     friction: float
+    radii: tuple[float, float]
     unit: float
     length: float
 
@@ -47,6 +53,26 @@ class Contact(NamedTuple):
     def degree(self) -> int:
         """Number of cones of the two sets: each adds rho to the relaxed alpha."""
         return degree(self.a.shape) + degree(self.b.shape)
+
+    @property
+    def effort(self) -> np.ndarray:
+        """What friction does: its impulse, and its angular impulse at the radii (6,)."""
+        _, tangential = self._about(self.impulse)
+        parts = zip(self.radii, self._about(self.torque), strict=True)
+        turning = [v / r for r, v in parts if r > 0]
+        return np.concatenate([tangential, np.sum([np.zeros(3), *turning], axis=0)])
+
+    @property
+    def movement(self) -> np.ndarray:
+        """What friction counters: slip, and spin at the radii (6,)."""
+        _, slip = self._about(self.slip)
+        (torsional, rolling), (along, across) = self.radii, self._about(self.spin)
+        return np.concatenate([slip, torsional * along + rolling * across])
+
+    def _about(self, vector: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Parts of a vector along the normal and across it."""
+        along = self.normal * (self.normal @ vector)
+        return along, vector - along
 
     @property
     def gamma(self) -> float:
@@ -87,13 +113,12 @@ def force_conditions(c: Contact, rho: float) -> dict[str, Condition]:
     tolerance = rho / 10
     # What the stationarity of the contact point leaves open in the reported impulse.
     blur = 2 * tolerance * (1 + abs(c.gamma))
-    normal_impulse = float(c.impulse @ c.normal)
-    tangential = c.impulse - normal_impulse * c.normal
-    slip = c.slip - c.normal * (c.normal @ c.slip)
-    size, speed = float(np.linalg.norm(tangential)), float(np.linalg.norm(slip))
+    normal_impulse, effort, movement = float(c.impulse @ c.normal), c.effort, c.movement
+    size, speed = float(np.linalg.norm(effort)), float(np.linalg.norm(movement))
     limit = c.friction * normal_impulse
-    missing = float(limit * speed + tangential @ slip)
-    across = float(np.linalg.norm(np.cross(tangential, slip)))
+    missing = float(limit * speed + effort @ movement)
+    turned = np.outer(effort, movement)
+    across = float(np.linalg.norm(turned - turned.T)) / math.sqrt(2)
     work = blur * (1 + speed + size)
     product, slack = (c.alpha - 1) * c.gamma, tolerance * abs(c.gamma)
     return {

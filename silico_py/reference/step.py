@@ -138,13 +138,13 @@ def _pushes(scene: Scene, index: int, contacts: list[Contact], tolerance: float)
     """Contact impulses on one body."""
     loads = []
     for pair, c in zip(scene.pairs, contacts, strict=True):
-        impulse = c.unit * c.impulse
+        impulse, moment = c.unit * c.impulse, c.unit * c.torque
         if pair.body_a == index:
-            loads.append(Load(impulse, c.point))
+            loads.append(Load(impulse, c.point, moment))
         if pair.body_b == index:
             # The second body is pushed along its own N, the report gives the one of the first.
             error = c.unit * abs(c.gamma) * tolerance
-            loads.append(Load(-impulse, c.point, error=error))
+            loads.append(Load(-impulse, c.point, -moment, error))
     return loads
 
 
@@ -168,7 +168,9 @@ def _contact(
     speed = max(speeds[i] for i in bodies)
     unit = speed * min(float(scene.bodies[i].mass) for i in bodies)
     point, force = np.asarray(contacts.point[k], float), np.asarray(contacts.force[k], float)
-    slip = _slip(scene, bodies, before, after, point)
+    torque = np.zeros(3) if contacts.torque is None else np.asarray(contacts.torque[k], float)
+    slip, spin = _slip(scene, bodies, before, after, point), _spin(bodies, after)
+    unit_slip = units.of_slip(scene, pair, before, speed)
     return Contact(
         name=f"contact {k}, {_label(scene, pair)}",
         a=a,
@@ -177,8 +179,14 @@ def _contact(
         point=point,
         normal=np.asarray(contacts.normal[k], float),
         impulse=float(scene.timestep) * force / unit,
-        slip=slip / units.of_slip(scene, pair, before, speed),
-        friction=float(np.broadcast_to(scene.friction, len(scene.pairs))[k]),
+        slip=slip / unit_slip,
+        torque=float(scene.timestep) * torque / unit,
+        spin=spin / unit_slip,
+        friction=_of_pair(scene, scene.friction, k),
+        radii=(
+            _of_pair(scene, scene.torsional_radius, k),
+            _of_pair(scene, scene.rolling_radius, k),
+        ),
         unit=unit,
         length=pair_length(a, b),
     )
@@ -201,6 +209,17 @@ def _slip(
         half = float(scene.timestep) / 2 * after[i].turn.apply(after[i].spin)
         slips.append(moved + np.cross(half, moved))
     return slips[0] - slips[1] if len(slips) > 1 else slips[0]
+
+
+def _spin(bodies: list[int], after: list[Motion]) -> np.ndarray:
+    """How fast the first of one or two bodies turns against the other, world [rad/s]."""
+    spins = [after[i].turn.apply(after[i].spin) for i in bodies]
+    return spins[0] - spins[1] if len(spins) > 1 else spins[0]
+
+
+def _of_pair(scene: Scene, value: ArrayLike | None, k: int) -> float:
+    """What contact k has of one number for all or one for each, 0 of None."""
+    return float(np.broadcast_to(0.0 if value is None else value, len(scene.pairs))[k])
 
 
 def _sides(scene: Scene, motions: list[Motion], pair: ContactPair) -> tuple[Placed, Placed]:
