@@ -74,6 +74,13 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--shapes", nargs="+", default=(), help="of robustness_floor: only these")
     parser.add_argument("--seed", type=int, default=0, help="of robustness_floor: other drops")
     parser.add_argument("--cold", action="store_true", help="of it: without the warm start")
+    parser.add_argument(
+        "--radii",
+        nargs=2,
+        type=float,
+        metavar=("TORSIONAL", "ROLLING"),
+        help="of it: friction also resists turns, at these radii [m]",
+    )
     parser.add_argument("--scenes", nargs="+", default=(), help="of derivatives: only these")
     given = parser.parse_args()
     for kind, names, known in (
@@ -96,6 +103,7 @@ def _run(name: str, given: argparse.Namespace, console: Console) -> bool:
             "shapes": tuple(given.shapes),
             "seed": given.seed,
             "cold": given.cold,
+            "radii": given.radii,
         },
         "derivatives": {"scenes": tuple(given.scenes)},
     }

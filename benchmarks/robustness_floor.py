@@ -6,6 +6,8 @@ brackets stand the runs with a step that the default number of iterations does n
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from rich.console import Console
@@ -31,16 +33,20 @@ def run(
     shapes: tuple[str, ...] = (),
     seed: int = 0,
     cold: bool = False,
+    radii: Sequence[float] | None = None,
 ) -> bool:
     """All primitives, or `shapes`, from the drops of a seed; every step from its own start if
-    `cold`; True when every bar is met."""
+    `cold`; with a torsional and a rolling radius if `radii` are given; True when every bar is met.
+    """
     members = QUICK_MEMBERS if quick else FULL_MEMBERS
     frequencies = (10, 30, 100) if quick else FREQUENCIES
     relaxations = (1e-3, 1e-6, 1e-10) if quick else RELAXATIONS
     results: dict[str, Any] = {}
-    file = "robustness_floor" + f"_{seed}" * (seed != 0) + "_cold" * cold
+    file = "robustness_floor" + f"_{seed}" * (seed != 0) + "_cold" * cold + "_radii" * bool(radii)
+    torsional, rolling = radii or (None, None)
     for name in shapes or tuple(sp.scenes.SHAPES):
         scene, _ = sp.scenes.drop(name, friction=0.2)
+        scene = replace(scene, torsional_radius=torsional, rolling_radius=rolling)
         results[name] = harness.cases(
             scene,
             random_drops(scene.bodies[0], members, seed),
