@@ -1,5 +1,7 @@
 """Steps of a millisecond: room for friction to turn that no solution knows of, few iterations."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -45,13 +47,16 @@ def begun_second_step(scene):
     return begin(scene, after, control, rho, info.guess, options)
 
 
-def test_the_other_guess_has_no_direction_of_friction():
-    begun = begun_second_step(on_floor(sp.Sphere(0.2)))
+@pytest.mark.parametrize("radius", [None, 0.05])
+def test_the_other_guess_has_no_direction_of_friction(radius):
+    scene = dataclasses.replace(on_floor(sp.Sphere(0.2)), torsional_radius=radius)
+    begun = begun_second_step(scene)
     known = jax.tree.map(lambda v: v[0], begun.guess.variables)
     other = begun.guess.other.variables
     assert is_interior(begun.problem, other)
     np.testing.assert_array_equal(other.y, known.y)
-    cut = friction.first_row(other.cells[0].dual.shape[1])
+    radii = begun.batches[0].contacts.radii
+    cut = friction.first_row(other.cells[0].dual.shape[1], radii)
     pairs = zip(known.cells[0][1:], other.cells[0][1:], strict=True)
     for before, without in pairs:
         assert abs(before[0, cut + 1]) > 0  # it slides along x
