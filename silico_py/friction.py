@@ -4,7 +4,7 @@ Where turns are resisted as well, three more rows of the same cone do that: slac
 (psi, P v, M w) and dual (b0, b_t, b_w) in SOC7, torque M b_w, with M = r_t n n^T + r_r P and the
 relative spin w. One budget is shared by all: what slides fast hardly resists turns.
 
-Source: single-level contact simulation, eqs. 10 and 11; of turns the ellipsoid of Howe and Cutkosky, Practical
+Source: single-level contact simulation, eqs. 10 and 11; of turns Howe and Cutkosky, Practical
 force-motion models for sliding manipulation, 1996.
 """
 
