@@ -22,7 +22,7 @@ from stepping import rolled
 
 import silico_py as sp
 from silico_py.viewing import Page, Replay, plotting
-from silico_py.viewing.meshes import body_pieces, fixtures, split_creases
+from silico_py.viewing.meshes import split_creases
 
 ROOT = Path(__file__).resolve().parents[1]
 STEPS = 12
@@ -135,13 +135,13 @@ def world_vertices(replay, piece, frame):
 
 def test_contacts_are_those_of_the_scene(scene, replay):
     kinds = {
-        BALL_ON_FLOOR: ("ball", -1),
-        CRATE_ON_FLOOR: ("crate", -1),
-        CRATE_ON_POST: ("crate", 2),
+        BALL_ON_FLOOR: (BALL, -1),
+        CRATE_ON_FLOOR: (CRATE, -1),
+        CRATE_ON_POST: (CRATE, 2),
     }
-    assert len(replay.contacts.names) == len(scene.pairs) == 5
-    for contact, (name, second) in kinds.items():
-        assert replay.pieces[replay.contacts.first[contact]].name == name
+    assert replay.contacts.names == scene.pair_names and len(scene.pairs) == 5
+    for contact, (body, second) in kinds.items():
+        assert replay.pieces[replay.contacts.first[contact]].body == body
         assert replay.contacts.second[contact] == second
     assert replay.pieces[2].body is None
 
@@ -919,15 +919,6 @@ def test_page_works_in_the_frame_of_a_notebook(browser, scene, trajectory, tmp_p
         assert len(blue(screenshot(browser))[0]) > 100
     finally:
         browser.switch_to.default_content()
-
-
-def test_every_piece_has_a_name_of_its_own():
-    pair = sp.Bundle([(sp.Sphere(0.1), (x, 0, 0), (1, 0, 0, 0)) for x in (0.0, 0.3)])
-    shapes = {"a": pair, "a/0": sp.Sphere(0.1), "Box 0": sp.Sphere(0.1)}
-    bodies = [sp.Body(name, shape, mass=1.0) for name, shape in shapes.items()]
-    scene = sp.Scene(bodies, [sp.Box((1, 1, 1)), sp.HalfSpace((0, 0, 1), 0.0)])
-    names = [piece.name for piece in (*body_pieces(scene), *fixtures(scene))]
-    assert len(set(names)) == len(names) == 6
 
 
 @pytest.mark.parametrize("size", [1e-9, 1.0, 1e6])

@@ -16,7 +16,7 @@ SAME = 1e-9  # coefficients that differ by less are one
 CONDIM = 3, 4, 6  # from which on contacts have sliding, torsional and rolling friction
 TORSION, ROLLING = 0.005, 0.0001  # MuJoCo's own defaults [m]
 
-Piece = tuple[int | None, int]  # of a body, or of the environment (None)
+PieceIndex = tuple[int | None, int]  # of a body, or of the environment (None)
 
 
 def of_geoms(model: Any, pairs: np.ndarray) -> np.ndarray:
@@ -89,8 +89,8 @@ class OfPieces(NamedTuple):
         pairs: what is not to be had that way.
     """
 
-    pieces: dict[Piece, np.ndarray]
-    pairs: dict[tuple[Piece, Piece], np.ndarray]
+    pieces: dict[PieceIndex, np.ndarray]
+    pairs: dict[tuple[PieceIndex, PieceIndex], np.ndarray]
 
 
 def of_pieces(scene: Scene) -> OfPieces:
@@ -98,7 +98,7 @@ def of_pieces(scene: Scene) -> OfPieces:
     coefficients = of_scene(scene)
     if coefficients.ndim == 1:
         return OfPieces({}, {})
-    found: dict[Piece, np.ndarray] = {}
+    found: dict[PieceIndex, np.ndarray] = {}
     asked = list(zip(scene.pairs, coefficients, strict=True))
     # No piece may have more than any of its pairs, and each of them as much as that allows.
     for pair, coefficient in asked:
@@ -112,5 +112,5 @@ def of_pieces(scene: Scene) -> OfPieces:
     return OfPieces(found, others)
 
 
-def _both(pair: ContactPair) -> tuple[Piece, Piece]:
+def _both(pair: ContactPair) -> tuple[PieceIndex, PieceIndex]:
     return (pair.body_a, pair.piece_a), (pair.body_b, pair.piece_b)

@@ -135,7 +135,7 @@ class _Writer:
     def geom(
         self,
         parent: Element,
-        piece: friction.Piece,
+        piece: friction.PieceIndex,
         shape: ConvexShape,
         position: Any,
         orientation: Any,
@@ -255,7 +255,7 @@ def _inertial(body: Body) -> Element:
     )
 
 
-def _geom_name(piece: friction.Piece) -> str:
+def _geom_name(piece: friction.PieceIndex) -> str:
     body, number = piece
     return f"fixed{number}" if body is None else f"body{body}_{number}"
 

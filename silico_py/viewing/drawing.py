@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.spatial.transform import Rotation
 
-from silico_py.viewing.meshes import Piece, Plane
+from silico_py.viewing.meshes import PieceMesh, Plane
 from silico_py.viewing.replay import Replay
 
 FLOOR, GRID, FIXTURE = (230, 232, 234), (185, 192, 200), (139, 149, 161)
@@ -116,7 +116,7 @@ class Drawing:
             self._meshes.append(self._add_piece(f"{path}/piece{k}", piece, color=color))
         return node
 
-    def _add_piece(self, path: str, piece: Piece, **style: Any) -> Any:
+    def _add_piece(self, path: str, piece: PieceMesh, **style: Any) -> Any:
         return self._scene.add_mesh_simple(
             path, piece.vertices, piece.triangles, position=piece.reference, **style
         )

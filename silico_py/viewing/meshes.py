@@ -17,11 +17,10 @@ RESOLUTION = 32  # segments around a full circle
 CREASE = 35.0  # edges sharper than this are drawn sharp [degrees]
 
 
-class Piece(NamedTuple):
+class PieceMesh(NamedTuple):
     """The mesh of one convex piece.
 
     Attributes:
-        name: for labels, unique in its scene.
         body: index of its body, or None for a fixture.
         vertices: (v, 3) about `reference`, axes of the body (of the world for a fixture) [m].
         triangles: (f, 3) indices, outward oriented; vertices are split along sharp edges, so
@@ -30,7 +29,6 @@ class Piece(NamedTuple):
             world for a fixture) [m].
     """
 
-    name: str
     body: int | None
     vertices: np.ndarray
     triangles: np.ndarray
@@ -41,38 +39,28 @@ class Plane(NamedTuple):
     """The surface of a half-space.
 
     Attributes:
-        name: for labels.
         point: (3,) the point of the plane nearest the fixture's origin, world [m].
         normal: (3,) outward unit normal, world.
     """
 
-    name: str
     point: np.ndarray
     normal: np.ndarray
 
 
-def body_pieces(scene: Scene) -> Iterator[Piece]:
+def body_pieces(scene: Scene) -> Iterator[PieceMesh]:
     """The pieces of every body, body by body."""
     for index, body in enumerate(scene.bodies):
-        start = f"{body.name}/"
-        while any(other.name.startswith(start) for other in scene.bodies):
-            start += "/"
-        for k, placed in enumerate(body.pieces):
-            name = body.name if len(body.pieces) == 1 else f"{start}{k}"
-            yield _piece(name, index, *placed)
+        for placed in body.pieces:
+            yield _piece(index, *placed)
 
 
-def fixtures(scene: Scene) -> Iterator[Piece | Plane]:
+def fixtures(scene: Scene) -> Iterator[PieceMesh | Plane]:
     """One piece or plane for each entry of `scene.environment`."""
-    taken = {body.name for body in scene.bodies}
-    for index, fixture in enumerate(scene.environment):
-        name = f"{type(fixture.shape).__name__} {index}"
-        while name in taken:
-            name = f"fixed {name}"
+    for fixture in scene.environment:
         if isinstance(fixture.shape, HalfSpace):
-            yield _plane(name, fixture.shape, fixture.position, fixture.orientation)
+            yield _plane(fixture.shape, fixture.position, fixture.orientation)
         else:
-            yield _piece(name, None, fixture.shape, fixture.position, fixture.orientation)
+            yield _piece(None, fixture.shape, fixture.position, fixture.orientation)
 
 
 def split_creases(
@@ -115,18 +103,18 @@ def _normals(vertices: np.ndarray, triangles: np.ndarray) -> np.ndarray:
     return normals / np.maximum(np.linalg.norm(normals, axis=1, keepdims=True), 1e-300)
 
 
-def _piece(name: str, body: int | None, shape: Any, position: Any, orientation: Any) -> Piece:
+def _piece(body: int | None, shape: Any, position: Any, orientation: Any) -> PieceMesh:
     vertices, triangles = split_creases(*shape.surface_mesh(RESOLUTION))
     turn = _turn(orientation)
     local = np.array(shape.reference, float)
     reference = turn.apply(local) + np.asarray(position, float)
-    return Piece(name, body, turn.apply(vertices - local), triangles, reference)
+    return PieceMesh(body, turn.apply(vertices - local), triangles, reference)
 
 
-def _plane(name: str, shape: HalfSpace, position: Any, orientation: Any) -> Plane:
+def _plane(shape: HalfSpace, position: Any, orientation: Any) -> Plane:
     normal = _turn(orientation).apply(np.array(shape.normal, float))
     point = np.asarray(position, float) + float(shape.offset) * normal
-    return Plane(name, point, normal)
+    return Plane(point, normal)
 
 
 def _turn(orientation: Any) -> Rotation:

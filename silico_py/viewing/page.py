@@ -14,7 +14,7 @@ import numpy as np
 from silico_py.scene import Scene
 from silico_py.simulate import Trajectory
 from silico_py.validation import as_path, count
-from silico_py.viewing.meshes import Piece, Plane
+from silico_py.viewing.meshes import PieceMesh, Plane
 from silico_py.viewing.replay import Replay, decimals
 
 FRAME = '<iframe srcdoc="{page}" width="100%" height="{height}" style="border: 0"></iframe>'
@@ -164,10 +164,9 @@ def _touching(replay: Replay) -> dict[str, str]:
     }
 
 
-def _piece(piece: Piece, replay: Replay) -> dict[str, Any]:
+def _piece(piece: PieceMesh, replay: Replay) -> dict[str, Any]:
     origin = replay.center if piece.body is None else np.zeros(3)
     return {
-        "name": piece.name,
         "body": piece.body,
         "vertices": _base64(piece.vertices, np.float32),
         "triangles": _base64(piece.triangles, np.uint32),

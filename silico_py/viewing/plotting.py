@@ -63,7 +63,7 @@ class Stage(NamedTuple):
         return Stage(
             [[(body, [p @ turn.T for p in piece]) for body, piece in f] for f in self.frames],
             [polygon @ turn.T for polygon in self.fixed],
-            [Plane(name, turn @ point, turn @ normal) for name, point, normal in self.planes],
+            [Plane(turn @ point, turn @ normal) for point, normal in self.planes],
         )
 
 

@@ -14,7 +14,7 @@ from silico_py.one_step import ContactInfo, Info, arms, shift
 from silico_py.scene import ContactPair, Scene, State, check_scene
 from silico_py.simulate import Trajectory
 from silico_py.status import Status
-from silico_py.viewing.meshes import Piece, Plane, body_pieces, fixtures
+from silico_py.viewing.meshes import PieceMesh, Plane, body_pieces, fixtures
 
 # Okabe and Ito's palette, which colour-blind people can tell apart, a little softened.
 COLORS = ("#3d7fc4", "#e08a2e", "#3aa27d", "#c45a8f", "#d2b13a", "#65b4de", "#c75146", "#7d6bb8")
@@ -29,14 +29,14 @@ FIXTURE_SHARE = 0.5  # of the motion's extent, by which fixtures may enlarge the
 FAR = 1e4  # from here bodies are less than a pixel of a view that holds them [largest piece]
 SINGLE = np.finfo(np.float32)  # of what browsers draw
 
-Fixed = tuple[Piece | Plane, ...]
+Fixed = tuple[PieceMesh | Plane, ...]
 
 
 class ContactFrames(NamedTuple):
     """The contacts of every frame, in the order of `scene.pairs`.
 
     Attributes:
-        names: of the two pieces.
+        names: as of `Scene.pair_names`.
         first: index of piece a.
         second: index of piece b; -1 for a half-space, which alpha does not scale.
         alpha: (frames, contacts), NaN at the start.
@@ -76,7 +76,7 @@ class Replay:
     """
 
     names: tuple[str, ...]
-    pieces: tuple[Piece, ...]
+    pieces: tuple[PieceMesh, ...]
     planes: tuple[Plane, ...]
     timestep: float
     position: np.ndarray
@@ -105,7 +105,7 @@ class Replay:
         poses = _poses(scene, states)
         bodies = tuple(body_pieces(scene))
         fixed = tuple(fixtures(scene))
-        pieces = bodies + tuple(f for f in fixed if isinstance(f, Piece))
+        pieces = bodies + tuple(f for f in fixed if isinstance(f, PieceMesh))
         center, reach = _view(pieces, *poses)
         info, steps = trajectory.info, len(states.position)
         contacts = _contacts(scene, steps, info.contacts, pieces, fixed)
@@ -306,7 +306,7 @@ def _notes(scene: Scene, states: State, info: Info) -> dict[int, str]:
 
 
 def _contacts(
-    scene: Scene, steps: int, found: ContactInfo, pieces: tuple[Piece, ...], fixed: Fixed
+    scene: Scene, steps: int, found: ContactInfo, pieces: tuple[PieceMesh, ...], fixed: Fixed
 ) -> ContactFrames:
     pairs = scene.pairs
     ends = [_ends(pair, pieces, fixed) for pair in pairs]
@@ -320,7 +320,7 @@ def _contacts(
     point, force = (frames(field, 0.0, len(ends), 3) for field in ("point", "force"))
     mass = np.array([_lighter(scene, pair) for pair in pairs])
     return ContactFrames(
-        tuple(f"{a.name} on {b.name}" for a, b in ends),
+        scene.pair_names,
         np.array([index[id(a)] for a, _ in ends], int),
         np.array([index.get(id(b), -1) for _, b in ends], int),
         alpha,
@@ -353,8 +353,8 @@ def _touches(
 
 
 def _ends(
-    pair: ContactPair, pieces: tuple[Piece, ...], fixed: Fixed
-) -> tuple[Piece, Piece | Plane]:
+    pair: ContactPair, pieces: tuple[PieceMesh, ...], fixed: Fixed
+) -> tuple[PieceMesh, PieceMesh | Plane]:
     first = [p for p in pieces if p.body == pair.body_a][pair.piece_a]
     if pair.body_b is None:
         return first, fixed[pair.piece_b]
@@ -362,7 +362,10 @@ def _ends(
 
 
 def _view(
-    pieces: tuple[Piece, ...], position: np.ndarray, orientation: np.ndarray, visible: np.ndarray
+    pieces: tuple[PieceMesh, ...],
+    position: np.ndarray,
+    orientation: np.ndarray,
+    visible: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Middle and half sides of the box around the motion; fixtures enlarge it, but not without
     bound."""
@@ -382,7 +385,7 @@ def _view(
     return origin + (low + high) / 2, (high - low) / 2
 
 
-def _box_corners(piece: Piece) -> np.ndarray:
+def _box_corners(piece: PieceMesh) -> np.ndarray:
     """(8, 3) in the frame of the piece's body."""
     ends = np.stack([piece.vertices.min(axis=0), piece.vertices.max(axis=0)]) + piece.reference
     return np.stack(np.meshgrid(*ends.T), axis=-1).reshape(-1, 3)
