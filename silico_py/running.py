@@ -18,6 +18,7 @@ from rich.progress import Progress, SpinnerColumn, TimeElapsedColumn
 from rich.table import Table
 
 import silico_py as sp
+from silico_py.one_step import arms, shift
 from silico_py.viewing import plotting
 
 CHUNK = 25  # steps compiled together, after which the progress bar moves
@@ -26,7 +27,7 @@ LISTED = 5  # failed steps, at most
 COLUMNS = ("scene", "steps", "failed", "iterations", "depth", "momentum", "us/step", "compile")
 LEGEND = (
     "failed: steps that did not converge; iterations: mean / max; depth: largest penetration "
-    "(1 - alpha)+, relaxed alpha; momentum: mean |m v| over the last tenth of the run, in kg m/s "
+    "(1 - alpha)+, relaxed alpha; momentum: mean |m v| of a body over the last tenth, in kg m/s "
     "(a drift where everything has come to rest); compile: in seconds"
 )
 
@@ -105,11 +106,11 @@ def failures(done: Run) -> int:
 
 
 def momentum(done: Run) -> float:
-    """Mean |linear momentum| over the last tenth of the run [kg m/s]."""
-    velocity = np.asarray(done.trajectory.state.velocity)
-    mass = np.array([float(body.mass) for body in done.scene.bodies])
-    tail = velocity[-max(1, len(velocity) // 10) :]
-    return float(np.mean(np.linalg.norm(mass[:, None] * tail, axis=-1)))
+    """Mean |linear momentum| of a body over the last tenth of the run [kg m/s]."""
+    states, mass = done.trajectory.state, np.array([float(b.mass) for b in done.scene.bodies])
+    last = max(1, len(states.velocity) // 10)
+    _, velocity = shift(jax.tree.map(lambda v: v[-last:], states), arms(done.scene))
+    return float(np.mean(np.linalg.norm(mass[:, None] * velocity, axis=-1)))
 
 
 def row(name: str, done: Run) -> list[str]:

@@ -117,6 +117,16 @@ def test_a_row_of_the_table_says_what_a_run_was():
     ]
 
 
+def test_momentum_is_that_of_the_centre_of_mass():
+    """A body that turns about it, two metres away from its origin."""
+    body = sp.Body("hammer", sp.Sphere(0.1), mass=3.0, center_of_mass=(2.0, 0.0, 0.0))
+    scene = sp.Scene([body])
+    state = scene.state(velocity=[[0.0, -8.0, 1.0]], angular_velocity=[[0.0, 0.0, 4.0]])
+    trajectory = jax.tree.map(lambda v: v[None], sp.Trajectory(state, None))
+    done = running.Run(scene, state, trajectory, 0.0, 1.0)
+    np.testing.assert_allclose(running.momentum(done), 3.0, rtol=1e-12)
+
+
 def test_only_the_first_failures_are_listed():
     console = Console(record=True, width=40)
     done = finished(9, failed=[1, 2, 4, 5, 6, 8])

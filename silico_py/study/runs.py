@@ -17,7 +17,7 @@ from silico_py.collision import ITERATIONS as COLLISION_ITERATIONS
 from silico_py.collision import solve_collision
 from silico_py.compilation import compiler_options
 from silico_py.contact import Pair, current
-from silico_py.one_step import motions_of
+from silico_py.one_step import arms, motions_of, shift
 from silico_py.options import SolverOptions
 from silico_py.scene import Scene, State
 from silico_py.simulate import checked_control, step
@@ -101,13 +101,14 @@ def compiled_judge(scene: Scene, starts: State, longest: int, optimize: bool = T
             mass = jnp.stack([body.mass for body in scene.bodies])
             inertia = jnp.stack([body.inertia for body in scene.bodies])
             spin = jnp.einsum("nij,nj->ni", inertia, state.angular_velocity)
+            _, velocity = shift(state, arms(scene))
             # One program for both relaxations.
             judges = np.array([EXACT, DETECTOR])
             exact, detected = jax.lax.map(partial(violation, scene, state), judges)
             return Verdict(
                 jnp.maximum(so_far.violation, exact),
                 jnp.maximum(so_far.detector, detected),
-                so_far.linear + _mean_norm(mass[:, None] * state.velocity) / steps,
+                so_far.linear + _mean_norm(mass[:, None] * velocity) / steps,
                 so_far.angular + _mean_norm(spin) / steps,
             )
 
