@@ -326,6 +326,7 @@ def _check_frequency(frequency: float) -> None:
 def _save(name: str, done: running.Run, folder: Path) -> Path:
     """Names, the start, states after each step, what the solver said, and the contacts."""
     scene, (state, info) = done.scene, done.trajectory
+    contacts = {k: v for k, v in info.contacts._asdict().items() if v is not None}
     path = folder / f"{name}.npz"
     np.savez_compressed(
         path,
@@ -339,7 +340,7 @@ def _save(name: str, done: running.Run, folder: Path) -> Path:
         iterations=info.iterations,
         residual=info.residual,
         complementarity=info.complementarity,
-        **{f"contact_{field}": value for field, value in info.contacts._asdict().items()},
+        **{f"contact_{field}": value for field, value in contacts.items()},
     )
     return path
 

@@ -48,6 +48,7 @@ def test_run_writes_numbers_a_picture_and_a_page_from_the_start(tmp_path, monkey
     assert numbers["position"].shape == (3, 1, 3) and numbers["converged"].all()
     _, start = sp.scenes.drop("sphere")
     np.testing.assert_array_equal(numbers["start_velocity"], start.velocity)
+    assert all(numbers[name].dtype != object for name in numbers)
     assert list(numbers["bodies"]) == ["sphere"]
     assert list(numbers["pairs"]) == ["sphere - environment[0]"]
     replay = json.loads(re.search(r'id="replay">(.*?)</script>', page.read_text())[1])
