@@ -168,5 +168,5 @@ def check_unit(name: str, value: Any) -> None:
 
 
 def _show(shape: tuple[int | None, ...]) -> str:
-    sizes = ["n" if size is None else str(size) for size in shape]
+    sizes = ["any" if size is None else str(size) for size in shape]
     return "(" + ", ".join(sizes) + ("," if len(sizes) == 1 else "") + ")"

@@ -19,7 +19,14 @@ from silico_py.primitives._base import (
     Vector3,
     primitive,
 )
-from silico_py.primitives._checks import Orientation, as_quaternions, parameter, several, unit
+from silico_py.primitives._checks import (
+    Orientation,
+    as_quaternions,
+    given,
+    parameter,
+    several,
+    unit,
+)
 from silico_py.primitives._pytree import assign
 from silico_py.primitives._rotation import Quaternion, multiply, orientation_matrix
 from silico_py.solver.compilation import once
@@ -176,10 +183,11 @@ class Bundle(Shape):
 
 def _checked(name: str, piece: Any) -> Placed:
     """One of the pieces, called `name` in messages."""
-    if not (isinstance(piece, (tuple, list)) and len(piece) == 3):
-        raise ValueError(f"{name}: expected (shape, position, orientation)")
-    shape, position, orientation = piece
-    if not isinstance(shape, Shape) or (isinstance(shape, ConvexShape) and not shape.scaled):
+    entries = piece if isinstance(piece, (tuple, list)) else ()
+    if len(entries) != 3 or not isinstance(entries[0], Shape):
+        raise ValueError(f"{name}: expected (shape, position, orientation), got {given(piece)}")
+    shape, position, orientation = entries
+    if isinstance(shape, ConvexShape) and not shape.scaled:
         raise ValueError(f"{name}: expected a bounded primitive, got {type(shape).__name__}")
     return Placed(
         shape,

@@ -33,7 +33,7 @@ def gaps(scene: Scene, state: State, contacts: ContactInfo) -> Float[Array, " co
     check_state(scene, state)
     if not isinstance(contacts, ContactInfo):
         kind = type(contacts).__name__
-        raise ValueError(f"contacts: expected those of an Info, got {kind}")
+        raise ValueError(f"contacts: expected `info.contacts` of a step, got {kind}")
     return _gaps(scene, state, vector("contacts: normal", contacts.normal, len(scene.pairs), 3))
 
 

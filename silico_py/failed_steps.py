@@ -51,7 +51,8 @@ def failures(scene: Scene, info: Info, contacts: int = 3) -> list[Failure]:
     """
     check_scene(scene)
     if not isinstance(info, Info):
-        raise ValueError(f"info: expected an Info, got {type(info).__name__}")
+        kind = type(info).__name__
+        raise ValueError(f"info: expected an Info, as `trajectory.info` is, got {kind}")
     count("contacts", contacts, 0)
     names = np.array(scene.pair_names, dtype=object)
     converged, status, alpha = map(np.asarray, (info.converged, info.status, info.contacts.alpha))

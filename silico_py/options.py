@@ -22,7 +22,7 @@ METHODS = ("single-level", "bilevel")
 RELAXATIONS = ("relaxation", "gradient_relaxation", "collision_relaxation")
 SMALLEST_RELAXATION = {"float32": 1e-5, "float64": 1e-12}
 
-DOUBLE = "use float64, with jax.config.update('jax_enable_x64', True), or "
+DOUBLE = "use float64, with jax.config.update('jax_enable_x64', True) first of all, or "
 
 
 @pytree_dataclass
@@ -173,7 +173,8 @@ def check_relaxations(
         try:
             SolverOptions(relaxation=value).check_precision(dtype)
         except ValueError as error:
-            raise ValueError(f"{name}: {error}") from error
+            what = str(error).removeprefix("relaxation: ")
+            raise ValueError(f"{name}: {what}") from error
     traced = jax.core.Tracer
     return tuple(value if isinstance(value, traced) else float(value) for value in values)
 

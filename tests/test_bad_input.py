@@ -55,12 +55,27 @@ CASES = {
     "a little too tight": ("relaxation", lambda: step(options=sp.SolverOptions(relaxation=9e-13))),
     "topology": ("topology", lambda: sp.Polytope(np.eye(3), np.ones(3), topology="all")),
     "failures of a trajectory": ("info: expected an Info", lambda: sp.failures(scene(), ())),
+    "a placed shape that is not in a list": (
+        r"shapes: pieces\[1\]: expected \(shape, position, orientation\), got \(0.0, 0.0, 0.0\)",
+        lambda: body(shapes=(box(), *POSE)),
+    ),
+    "controls of one step": (
+        r"controls: expected shape \(any, 1, 6\), got \(1, 6\)",
+        lambda: sp.rollout(scene(), scene().state(), np.zeros((1, 6))),
+    ),
+    "relaxations that no precision carries": (
+        "relaxations: 1e-13 is below 1e-12",
+        lambda: push(relaxations=[1e-13]),
+    ),
     "failures of another scene": (
         r"info: has contacts of shape \(0,\), expected \(1,\)",
         lambda: sp.failures(on_floor(), step()[1]),
     ),
     "fewer contacts than none": ("contacts", lambda: sp.failures(scene(), step()[1], -1)),
-    "gaps of an info": ("contacts: expected", lambda: sp.gaps(scene(), scene().state(), step()[1])),
+    "gaps of an info": (
+        "contacts: expected `info.contacts` of a step, got Info",
+        lambda: sp.gaps(scene(), scene().state(), step()[1]),
+    ),
     "gaps of another scene": (
         r"contacts: normal: expected shape \(1, 3\)",
         lambda: sp.gaps(on_floor(), on_floor().state(), step()[1].contacts),
