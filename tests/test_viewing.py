@@ -17,12 +17,14 @@ import jax
 import matplotlib.image
 import numpy as np
 import pytest
+from matplotlib.colors import to_rgb
 from mpl_toolkits.mplot3d import art3d
 from stepping import rolled
 
 import silico_py as sp
 from silico_py.viewing import Page, Replay, plotting
 from silico_py.viewing.meshes import split_creases
+from silico_py.viewing.replay import body_color
 
 ROOT = Path(__file__).resolve().parents[1]
 STEPS = 12
@@ -466,7 +468,7 @@ def test_files_of_the_page_are_packaged():
 # ---------------------------------------------------------------- pictures
 
 
-BLUE, ORANGE = (c[:3] for c in plotting.BODY_COLORS[:2])
+BLUE, ORANGE = (np.array(to_rgb(body_color(body))) for body in (0, 1))
 
 
 def states_at(position, orientation=(1.0, 0, 0, 0)):

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import jax
-import matplotlib
 import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
@@ -21,8 +20,8 @@ from silico_py.planning.grasp import Plan
 from silico_py.planning.planar import Pose, turn
 from silico_py.planning.task import Task
 from silico_py.scene import Scene
+from silico_py.viewing.replay import body_color
 
-COLORS = matplotlib.colormaps["Set2"](range(8))
 GOAL_COLOR = "0.88"
 LIFTED = 1e-3  # height above which a finger is lifted [m]
 MARGIN = 0.02  # around what is shown [m]
@@ -82,7 +81,7 @@ def _draw_frame(axes: Axes, scene: Scene, plan: Plan, task: Task, k: int) -> Non
         axes.add_patch(Polygon(placed, facecolor=GOAL_COLOR, edgecolor="none"))
     for index, body in enumerate(scene.bodies):
         rotated = np.asarray(rotation.matrix(plan.states.orientation[k, index]))[:2, :2]
-        color = COLORS[index % len(COLORS)]
+        color = body_color(index)
         for outline in _outlines(body):
             placed = outline @ rotated.T + plan.states.position[k, index, :2]
             axes.add_patch(Polygon(placed, facecolor=color, edgecolor="0.25", linewidth=0.7))

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.spatial.transform import Rotation
 
 from silico_py.viewing.meshes import PieceMesh, Plane
-from silico_py.viewing.replay import Replay
+from silico_py.viewing.replay import Replay, body_color
 
 FLOOR, GRID, FIXTURE = (230, 232, 234), (185, 192, 200), (139, 149, 161)
 POINT, FORCE, SHELL = (29, 29, 31), (214, 51, 108), (242, 169, 0)
@@ -111,7 +111,7 @@ class Drawing:
         name = self.replay.names[index].replace("%", "%25").replace("/", "%2F")
         path = f"/bodies/{name}"
         node = self._scene.add_frame(path, show_axes=False)
-        color = _rgb(self.replay.color(index))
+        color = _rgb(body_color(index))
         for k, piece in enumerate(p for p in self.replay.pieces if p.body == index):
             self._meshes.append(self._add_piece(f"{path}/piece{k}", piece, color=color))
         return node

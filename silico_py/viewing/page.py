@@ -15,7 +15,7 @@ from silico_py.scene import Scene
 from silico_py.simulate import Trajectory
 from silico_py.validation import as_path, count
 from silico_py.viewing.meshes import PieceMesh, Plane
-from silico_py.viewing.replay import Replay, decimals
+from silico_py.viewing.replay import Replay, body_color, decimals
 
 FRAME = '<iframe srcdoc="{page}" width="100%" height="{height}" style="border: 0"></iframe>'
 
@@ -124,7 +124,7 @@ def _data(replay: Replay) -> dict[str, Any]:
         "timestep": replay.timestep,
         "decimals": decimals(replay.timestep),
         "names": replay.names,
-        "colors": [replay.color(body) for body in range(len(replay.names))],
+        "colors": [body_color(body) for body in range(len(replay.names))],
         "pieces": [_piece(piece, replay) for piece in replay.pieces],
         "planes": [_plane(plane, replay) for plane in replay.planes],
         "position": _base64(replay.position - replay.center, np.float32),

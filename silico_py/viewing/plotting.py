@@ -6,21 +6,19 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import matplotlib
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from mpl_toolkits.mplot3d.art3d import Poly3DCollection
 from scipy.spatial.transform import Rotation
 
 from silico_py import rotation
-from silico_py.primitives import Shape
 from silico_py.scene import Scene, State
 from silico_py.validation import as_path, is_count
 from silico_py.viewing.meshes import Plane, fixtures
-from silico_py.viewing.replay import decimals, drawable, up_direction
+from silico_py.viewing.replay import body_color, decimals, drawable, up_direction
 
-BODY_COLORS = matplotlib.colormaps["tab10"](range(10))[:, :3]
 FLOOR_COLOR = (0.93, 0.93, 0.88)
 FIXED_COLOR = (0.55, 0.58, 0.62, 0.16)
 FIXED_EDGE = (0.35, 0.38, 0.42, 0.35)
@@ -141,7 +139,12 @@ def _stage(scene: Scene, states: State, indices: list[int]) -> Stage:
     poses = zip(position, orientation, drawable(scene, position, orientation), strict=True)
     return Stage(
         [list(_body_polygons(scene, *pose)) for pose in poses],
-        [p for f in scene.environment if f.shape.scaled for p in _placed(*_parts(f))],
+        [
+            polygon
+            for fixture in scene.environment
+            if fixture.shape.scaled
+            for polygon in _placed(fixture.shape, fixture.position, fixture.orientation)
+        ],
         [fixture for fixture in fixtures(scene) if isinstance(fixture, Plane)],
     )
 
@@ -275,7 +278,7 @@ def _draw(
     polygons, faces, edges = [], [], []
     for body, piece in bodies:
         for polygon in piece:
-            shade = _shaded(BODY_COLORS[body % len(BODY_COLORS)], polygon)
+            shade = _shaded(np.array(to_rgb(body_color(body))), polygon)
             polygons.append(polygon)
             faces.append(shade)
             edges.append(0.6 * shade if len(piece) <= SMOOTH else shade)
@@ -312,10 +315,6 @@ def _body_polygons(
         turn = np.asarray(rotation.matrix(orientation[index]))
         for piece in scene.bodies[index].pieces:
             yield int(index), [p @ turn.T + position[index] for p in _placed(*piece)]
-
-
-def _parts(fixture: Any) -> tuple[Shape, Any, Any]:
-    return fixture.shape, fixture.position, fixture.orientation
 
 
 def _placed(shape: Any, position: Any, orientation: Any) -> Polygons:

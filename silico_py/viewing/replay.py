@@ -169,10 +169,6 @@ class Replay:
         """Half side of the square to draw for a half-space [m]."""
         return (30 if self.is_level(plane) else 1.5) * self.radius
 
-    def color(self, body: int) -> str:
-        """Colour of a body, as #rrggbb."""
-        return COLORS[body % len(COLORS)]
-
     def time(self, frame: int) -> float:
         """[s] from the start of the simulation."""
         return frame * self.timestep
@@ -194,6 +190,11 @@ class Replay:
         arrow = self.arrow_scale * force
         length = np.linalg.norm(arrow, axis=-1, keepdims=True)
         return np.stack([point, point + np.minimum(1, self.longest_arrow / length) * arrow], axis=1)
+
+
+def body_color(body: int) -> str:
+    """Colour of a body in all that is drawn of it, as #rrggbb."""
+    return COLORS[body % len(COLORS)]
 
 
 def up_direction(scene: Scene) -> np.ndarray:
