@@ -119,7 +119,7 @@ def push_to(
         orientation: of the target at the end, (4,) unit quaternion wxyz or a `Rotation`.
         steps: length of the roll-out.
         directions: columns of the control, 0 to 5, that are free.
-        limit: largest absolute value of a control.
+        limit: largest absolute value of a control [N, N m; m, rad where the pusher has stiffness].
         tolerance: of the reached pose [m], turns counted at the target's size.
         relaxations: rho of the roll-outs, one after the other.
         on_trial: called after every roll-out with its relaxation and the distance left [m].
