@@ -15,6 +15,7 @@ from silico_py.solver.fusion import in_kernel
 from silico_py.solver.outlining import outlined
 
 Quaternion = Float[Array, "*batch 4"]
+IDENTITY = (1.0, 0.0, 0.0, 0.0)
 Vector3 = Float[Array, "*batch 3"]
 
 # [v]x_ij = SKEW_ijk v_k.

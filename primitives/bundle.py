@@ -28,9 +28,12 @@ from silico_py.primitives._checks import (
     unit,
 )
 from silico_py.primitives._pytree import assign
-from silico_py.primitives._rotation import Quaternion, multiply, orientation_matrix
+from silico_py.primitives._rotation import IDENTITY, Quaternion, multiply, orientation_matrix
 from silico_py.solver.compilation import once
 from silico_py.solver.dense import safe_norm
+
+ORIGIN = (0.0, 0.0, 0.0)
+Placement = Shape | tuple[Shape, Any] | tuple[Shape, Any, Any]  # with position and orientation
 
 
 class Placed(NamedTuple):
@@ -50,7 +53,8 @@ class Bundle(Shape):
 
     Args:
         pieces: sequence of (shape, position (3,) [m], orientation (4,) unit quaternion
-            (w, x, y, z) or `Rotation`), from the piece's frame to the bundle's
+            (w, x, y, z) or `Rotation`), from the piece's frame to the bundle's; a shape alone, or
+            with a position, stands at the origin, or unturned
         shapes, positions, orientations: the same side by side, instead of pieces
 
     Raises:
@@ -66,7 +70,7 @@ class Bundle(Shape):
 
     def __init__(
         self,
-        pieces: Iterable[tuple[Shape, ArrayLike, Orientation]] | None = None,
+        pieces: Iterable[Placement] | None = None,
         *,
         shapes: Iterable[Shape] | None = None,
         positions: ArrayLike | None = None,
@@ -181,14 +185,28 @@ class Bundle(Shape):
         return self.bounding_radius
 
 
+def placement(name: str, piece: Placement) -> tuple[Shape, Any, Any]:
+    """Shape, position and orientation of a piece, unturned at the origin unless it says more."""
+    entries: Any = (piece,) if isinstance(piece, Shape) else piece
+    known = isinstance(entries, (tuple, list)) and 1 <= len(entries) <= 3
+    if not (known and isinstance(entries[0], Shape)):
+        raise ValueError(
+            f"{name}: expected a shape or (shape, position, orientation), got {given(piece)}"
+        )
+    shape, *pose = entries
+    usual: list[Any] = [ORIGIN, IDENTITY]
+    position, orientation = pose + usual[len(pose) :]
+    return shape, position, orientation
+
+
 def _checked(name: str, piece: Any) -> Placed:
     """One of the pieces, called `name` in messages."""
-    entries = piece if isinstance(piece, (tuple, list)) else ()
-    if len(entries) != 3 or not isinstance(entries[0], Shape):
-        raise ValueError(f"{name}: expected (shape, position, orientation), got {given(piece)}")
-    shape, position, orientation = entries
+    shape, position, orientation = placement(name, piece)
     if isinstance(shape, ConvexShape) and not shape.scaled:
-        raise ValueError(f"{name}: expected a bounded primitive, got {type(shape).__name__}")
+        kind = type(shape).__name__
+        raise ValueError(
+            f"{name}: expected a bounded primitive, got {kind}, which can only be fixed"
+        )
     return Placed(
         shape,
         parameter(f"{name} position", position, (3,), shape.dtype),

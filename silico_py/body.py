@@ -19,9 +19,9 @@ from silico_py.primitives import (
     static,
 )
 from silico_py.primitives._checks import concrete, several
+from silico_py.primitives.bundle import Placement
 from silico_py.validation import flag, not_negative, number, vector
 
-IDENTITY = (1.0, 0.0, 0.0, 0.0)
 FLAT = 1e-4  # by which the moment about the normal of a flat body may exceed the sum of the others
 
 
@@ -37,7 +37,8 @@ class Body:
     Args:
         name: used in messages and in the scene's `exclude` list.
         shapes: a primitive, or several, each a primitive or (primitive, position (3,) [m],
-            orientation (4,) wxyz or `Rotation`). The attribute is a `Bundle` of them.
+            orientation (4,) wxyz or `Rotation`), or without the orientation. The attribute is a
+            `Bundle` of them.
         mass: [kg]; positive.
         inertia: (3, 3) about the centre of mass, in the body frame [kg m^2]; from the shapes
             at uniform density unless given.
@@ -67,7 +68,7 @@ class Body:
     def __init__(
         self,
         name: str,
-        shapes: Shape | Iterable[Shape | tuple[Shape, Any, Any]],
+        shapes: Shape | Iterable[Placement],
         mass: ArrayLike,
         inertia: ArrayLike | None = None,
         center_of_mass: ArrayLike | None = None,
@@ -113,22 +114,16 @@ def _kinds(bundle: Bundle) -> Iterator[str]:
             yield type(shape).__name__
 
 
-def _bundled(shapes: Shape | Iterable[Shape | tuple[Shape, Any, Any]]) -> Bundle:
+def _bundled(shapes: Shape | Iterable[Placement]) -> Bundle:
     if isinstance(shapes, Bundle):
         return shapes
     entries = [shapes] if isinstance(shapes, Shape) else several("shapes", shapes, "shapes")
     if not entries:
         raise ValueError("shapes: a body needs at least one shape")
     try:
-        return Bundle([_placed(entry) for entry in entries])
+        return Bundle(entries)
     except ValueError as error:
         raise ValueError(f"shapes: {error}") from error
-
-
-def _placed(entry: Shape | tuple[Shape, Any, Any]) -> tuple[Shape, Any, Any]:
-    if isinstance(entry, Shape):
-        return entry, (0.0, 0.0, 0.0), IDENTITY
-    return entry
 
 
 def _inertia(value: Any) -> Float[Array, "3 3"]:

@@ -64,7 +64,7 @@ def run(
 
     def advance(scene: sp.Scene, state: sp.State, guess: Any) -> tuple[Any, ...]:
         part, left = sp.rollout(scene, state, chunk_steps, options, guess, with_guess=True)
-        return part, jax.tree.map(lambda v: v[-1], part.state), left
+        return part, part.state[-1], left
 
     guess = sp.no_guess(scene, state, options) if options.warm_start else None
     chunk = jax.jit(advance).lower(scene, state, guess).compile(sp.compiler_options())
@@ -109,7 +109,7 @@ def momentum(done: Run) -> float:
     """Mean |linear momentum| of a body over the last tenth of the run [kg m/s]."""
     states, mass = done.trajectory.state, np.array([float(b.mass) for b in done.scene.bodies])
     last = max(1, len(states.velocity) // 10)
-    _, velocity = shift(jax.tree.map(lambda v: v[-last:], states), arms(done.scene))
+    _, velocity = shift(states[-last:], arms(done.scene))
     return float(np.mean(np.linalg.norm(mass[:, None] * velocity, axis=-1)))
 
 

@@ -13,17 +13,18 @@ import numpy as np
 from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
-from silico_py.body import IDENTITY, Body
+from silico_py.body import Body
 from silico_py.primitives import (
     Bundle,
     ConvexShape,
-    Shape,
     assign,
     pytree,
     pytree_dataclass,
     static,
 )
 from silico_py.primitives._checks import Orientation, check_unit, several
+from silico_py.primitives._rotation import IDENTITY
+from silico_py.primitives.bundle import Placement, placement
 from silico_py.validation import is_count, not_negative, number, quaternions, vector
 
 
@@ -43,6 +44,19 @@ class State:
     orientation: Float[Array, "n 4"]
     velocity: Float[Array, "n 3"]
     angular_velocity: Float[Array, "n 3"]
+
+    def __getitem__(self, index: Any) -> State:
+        """One state of a batch or a trajectory, or a slice of them: what leads before bodies.
+
+        Raises:
+            IndexError: for a state that is none of these, and as numpy.
+        """
+        if jnp.ndim(self.position) < 3:
+            raise IndexError("state: is a single one; only batches and trajectories have an index")
+        length = len(self.position)
+        if isinstance(index, int) and not -length <= index < length:  # JAX would take the nearest
+            raise IndexError(f"state: there are {length}, got {index}")
+        return jax.tree.map(lambda v: v[index], self)
 
 
 @pytree_dataclass
@@ -67,8 +81,8 @@ class Scene:
     Args:
         bodies: the moving bodies; names must differ.
         environment: fixed shapes, each a primitive, (primitive, position, orientation as a
-            quaternion or a `Rotation`) or a `Fixture`; a scene can be changed with
-            `dataclasses.replace`.
+            quaternion or a `Rotation`), the same without the orientation, or a `Fixture`; a scene
+            can be changed with `dataclasses.replace`.
         timestep: h [s].
         friction: Coulomb coefficient of every contact, or (contacts,) one for each of `pairs`.
         torsional_radius: r_t [m], or (contacts,): friction also resists turns about the normal, as
@@ -99,7 +113,7 @@ class Scene:
     def __init__(
         self,
         bodies: Iterable[Body],
-        environment: Iterable[Shape | Fixture | tuple[Shape, Any, Any]] = (),
+        environment: Iterable[Placement | Fixture] = (),
         timestep: ArrayLike = 0.01,
         friction: ArrayLike = 0.5,
         gravity: ArrayLike = (0.0, 0.0, -9.81),
@@ -212,7 +226,10 @@ def check_state(scene: Scene, state: State, name: str = "state") -> None:
         if not isinstance(value, (jax.Array, np.ndarray)) or value.dtype.kind != "f":
             raise ValueError(f"{name}: {field.name} must be a floating-point array, got {value!r}")
         if value.shape != shape:
-            raise ValueError(f"{name}: {field.name} must have shape {shape}, got {value.shape}")
+            several = "; map over a batch or a trajectory with jax.vmap" * (value.ndim > len(shape))
+            raise ValueError(
+                f"{name}: {field.name} must have shape {shape}, got {value.shape}{several}"
+            )
         if value.dtype != state.position.dtype:
             raise ValueError(
                 f"{name}: {field.name} is {value.dtype}, position {state.position.dtype}; "
@@ -317,22 +334,15 @@ def _exclusions(
                 yield from (frozenset[str | int]((body, piece)) for piece in pieces[k])
             case _:
                 raise ValueError(
-                    f"exclude: {pair} must name two different bodies of {sorted(names)}, or one "
+                    f"exclude: {pair!r} must name two different bodies of {sorted(names)}, or one "
                     f"and an index below {len(pieces)}, the entries of the environment"
                 )
 
 
-def _fixtures(entry: Shape | Fixture | tuple[Shape, Any, Any]) -> list[Fixture]:
+def _fixtures(entry: Placement | Fixture) -> list[Fixture]:
     if isinstance(entry, Fixture):
         entry = (entry.shape, entry.position, entry.orientation)
-    if isinstance(entry, Shape):
-        entry = (entry, (0.0, 0.0, 0.0), IDENTITY)
-    if not (isinstance(entry, tuple | list) and len(entry) == 3 and isinstance(entry[0], Shape)):
-        raise ValueError(
-            "environment: expected a primitive or (primitive, position, orientation), "
-            f"got {entry!r}"
-        )
-    shape, position, orientation = entry
+    shape, position, orientation = placement("environment", entry)
     if isinstance(shape, ConvexShape) and not shape.scaled:
         pose = vector("position", position, 3), quaternions("orientation", orientation)
         return [Fixture(shape, *(v.astype(shape.dtype) for v in pose))]  # as a `Bundle` does

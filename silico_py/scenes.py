@@ -9,7 +9,7 @@ from functools import partial
 import jax.numpy as jnp
 import numpy as np
 
-from silico_py.body import IDENTITY, Body
+from silico_py.body import Body
 from silico_py.primitives import (
     Box,
     Bundle,
@@ -67,8 +67,8 @@ def _padded() -> PaddedPolytope:
 
 def _l_shape() -> Bundle:
     bar = Box(half_extents=(0.25, 0.08, 0.08))
-    pieces = [(bar, (0.0, 0.0, 0.0), IDENTITY), (bar, (0.25, 0.25, 0.0), tilt(2, math.pi / 2))]
-    return Bundle([*pieces, (Sphere(radius=0.12), (-0.25, 0.0, 0.05), IDENTITY)])
+    across = (bar, (0.25, 0.25, 0.0), tilt(2, math.pi / 2))
+    return Bundle([bar, across, (Sphere(radius=0.12), (-0.25, 0.0, 0.05))])
 
 
 SHAPES: dict[str, Callable[[], Shape]] = {
@@ -171,8 +171,8 @@ def peg_in_hole(
     across = Box(half_extents=(thick, half + 2 * thick, depth / 2))
     along = Box(half_extents=(half, thick, depth / 2))
     at = half + thick
-    walls = [(across, (s * at, 0.0, depth / 2), IDENTITY) for s in (-1.0, 1.0)]
-    walls += [(along, (0.0, s * at, depth / 2), IDENTITY) for s in (-1.0, 1.0)]
+    walls = [(across, (s * at, 0.0, depth / 2)) for s in (-1.0, 1.0)]
+    walls += [(along, (0.0, s * at, depth / 2)) for s in (-1.0, 1.0)]
     scene = Scene([peg], [floor(), *walls], timestep=timestep, friction=friction)
     state = scene.state(position=[[0.0, 0.0, 0.92]], orientation=[tilt(1, angle)])
     return scene, state
@@ -188,14 +188,14 @@ def bundle_drop(timestep: float = 0.01, friction: float = 0.4) -> SceneAndState:
         [
             (Cylinder(radius=0.15, length=0.5), (0.0, 0.0, 0.0), tilt(1, math.pi / 2)),
             (Capsule(radius=0.08, length=0.5), (0.2, 0.0, 0.0), tilt(0, math.pi / 2)),
-            (Ellipsoid(radii=(0.15, 0.25, 0.15)), (-0.25, 0.0, 0.0), IDENTITY),
+            (Ellipsoid(radii=(0.15, 0.25, 0.15)), (-0.25, 0.0, 0.0)),
         ]
     )
     rounded = MinkowskiSum(Box(half_extents=(0.25, 0.1, 0.1)), Sphere(radius=0.05))
     second = Bundle(
         [
-            (rounded, (0.0, 0.0, 0.0), IDENTITY),
-            (Cone(radius=0.15, height=0.3), (0.0, 0.0, 0.2), IDENTITY),
+            (rounded, (0.0, 0.0, 0.0)),
+            (Cone(radius=0.15, height=0.3), (0.0, 0.0, 0.2)),
         ]
     )
     bodies = [Body("lower", first, mass=1.0), Body("upper", second, mass=1.0)]
@@ -277,8 +277,8 @@ def grasp(timestep: float = 0.1, friction: float = 0.5) -> SceneAndState:
         timestep: [s].
         friction: Coulomb coefficient.
     """
-    bar = (Box(half_extents=(0.15, 0.05, 0.05)), (0.0, 0.05, 0.0), IDENTITY)
-    stem = (Box(half_extents=(0.05, 0.1, 0.05)), (0.0, -0.1, 0.0), IDENTITY)
+    bar = (Box(half_extents=(0.15, 0.05, 0.05)), (0.0, 0.05, 0.0))
+    stem = (Box(half_extents=(0.05, 0.1, 0.05)), (0.0, -0.1, 0.0))
     in_plane = (0.0, 0.0, LOCK, LOCK, LOCK, 0.0)
     held = 3 * (FINGER_STIFFNESS,) + 3 * (LOCK,)
     tee = Body("tee", [bar, stem], mass=1.0, stiffness=in_plane, quasi_dynamic=True)

@@ -52,6 +52,37 @@ def test_pairs_are_named_by_bodies_and_their_pieces():
     assert scene.pair_names == ("sphere - environment[0]",)
 
 
+def test_what_a_place_leaves_out_is_the_origin_and_no_turn():
+    shape, place = sp.Box((0.1, 0.2, 0.3)), (1.0, 2.0, 3.0)
+    origin, upright = (0.0, 0.0, 0.0), (1.0, 0.0, 0.0, 0.0)
+    short = [shape, (shape, place), [shape, place, upright]]
+    whole = [(shape, origin, upright), (shape, place, upright), (shape, place, upright)]
+    same = partial(jax.tree.map, np.testing.assert_array_equal)
+    same(sp.Bundle(short), sp.Bundle(whole))
+    one, other = (sp.Scene([sp.Body("a", p, mass=1.0)], environment=p) for p in (short, whole))
+    same(one, other)
+    assert len(one.environment) == 3
+
+
+def test_states_of_a_trajectory_have_an_index():
+    scene, state = sp.scenes.drop("sphere")
+    states = rolled(scene, state, 4).state
+    positions = [float(one.position[0, 2]) for one in states]
+    assert positions == states.position[:, 0, 2].tolist() and len(positions) == 4
+    assert states[-1].velocity.shape == (1, 3) and states[1:3].velocity.shape == (2, 1, 3)
+    np.testing.assert_array_equal(states[-1].velocity, states[3].velocity)
+    assert stepped(scene, jax.tree.map(jnp.asarray, states[2]))[1].converged
+    for wrong in (4, -5):
+        with pytest.raises(IndexError, match=f"there are 4, got {wrong}"):
+            states[wrong]
+    with pytest.raises(IndexError, match="single"):
+        state[0]
+    with pytest.raises(ValueError, match=r"got \(4, 1, 3\); map over .* with jax\.vmap"):
+        sp.energy(scene, states)
+    taken = jax.jit(lambda states, k: states[k].position)(states, 2)
+    np.testing.assert_array_equal(taken, states[2].position)
+
+
 def test_peg_ends_in_the_hole_at_10_hz():
     trajectory = rolled(*sp.scenes.peg_in_hole(timestep=0.1), 50)
     assert abs(float(trajectory.state.position[-1, 0, 2]) - 0.5) < 1e-4

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from silico_py.body import IDENTITY, Body
+from silico_py.body import Body
 from silico_py.models.errors import Element, report
 from silico_py.models.hull import MAX_VERTICES, check_limit, pieces
 from silico_py.models.optional import trimesh
@@ -62,7 +62,7 @@ def load_mesh(
     remarks = [Element("hull", "mesh", name, hull.remark) for hull in hulls if hull.remark]
     remarks += [] if mesh.is_volume else [Element("open", "mesh", name, _why_open(mesh))]
     report(str(path), remarks)
-    shapes = [(hull.polytope, np.zeros(3), IDENTITY) for hull in hulls]
+    shapes = [(hull.polytope, np.zeros(3)) for hull in hulls]
     if not mesh.is_volume:
         return Body(name, shapes, total)
     inertia = mesh.moment_inertia * (total / mesh.volume)

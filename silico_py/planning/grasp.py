@@ -135,7 +135,7 @@ def _checked(search: Search, node: int, tolerance: float, seconds: float) -> Pla
     begin = time.perf_counter()
     controls = search.tree.controls(node)
     states, converged = replay(search.scene, search.tree.nodes[0].state, controls, search.options)
-    last = search.task.pose(jax.tree.map(lambda v: v[-1], states))
+    last = search.task.pose(states[-1])
     distance = float(search.task.distance(last, search.task.goal))
     seconds += time.perf_counter() - begin
     reached = converged and distance <= tolerance

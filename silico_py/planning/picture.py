@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import jax
 import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
@@ -39,7 +38,7 @@ def draw(scene: Scene, plan: Plan, goal: Pose, path: Path, frames: int = 8) -> N
         path: where to write; folders are made.
         frames: number of frames, at most; steps with lifted fingers are left out.
     """
-    start = jax.tree.map(lambda v: v[0], plan.states)
+    start = plan.states[0]
     task = Task.of(scene, start, goal)
     shown = _telling(plan, task, frames)
     low, high = _limits(scene, plan, task)

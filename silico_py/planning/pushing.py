@@ -195,7 +195,7 @@ def _end(
         controls = jnp.zeros((len(plan), len(scene.bodies), 6), plan.dtype)
         controls = controls.at[:, actuation.pusher, actuation.directions].set(plan)
         trajectory = rollout(scene, state, controls, SolverOptions(relaxation=relaxation))
-        last = jax.tree.map(lambda v: v[-1], trajectory.state)
+        last = trajectory.state[-1]
         found = _difference(last, goal, actuation.target)
         return found, (found, controls, trajectory)
 

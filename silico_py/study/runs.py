@@ -97,7 +97,7 @@ def compiled_judge(scene: Scene, starts: State, longest: int, optimize: bool = T
 
     def judge(scene: Scene, steps: Array, states: State) -> Verdict:
         def look(k: Array, so_far: Verdict) -> Verdict:
-            state = jax.tree.map(lambda v: v[k], states)
+            state = states[k]
             mass = jnp.stack([body.mass for body in scene.bodies])
             inertia = jnp.stack([body.inertia for body in scene.bodies])
             spin = jnp.einsum("nij,nj->ni", inertia, state.angular_velocity)

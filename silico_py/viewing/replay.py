@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from scipy.spatial.transform import Rotation
 
@@ -253,7 +252,7 @@ def _states(scene: Scene, trajectory: Any) -> State:
 
 def _poses(scene: Scene, states: State) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Positions and orientations, the start first, and which of them can be drawn."""
-    start = _start(scene, jax.tree.map(lambda v: v[0], states))
+    start = _start(scene, states[0])
     position = np.concatenate([start[0][None], states.position])
     orientation = np.concatenate([start[1][None], states.orientation])
     visible = drawable(scene, position, orientation)
