@@ -192,12 +192,15 @@ def test_states_can_be_donated(drop):
     np.testing.assert_array_equal(moved(scene.state()).angular_velocity, np.ones((1, 3)))
 
 
-def test_a_state_with_nothing_given_can_be_stepped():
-    """Four boxes at the origin, half in the floor."""
-    scene, _ = sp.scenes.stack(4)
-    _, info = stepped(scene, scene.state())
-    assert bool(info.converged)
-    assert float(info.contacts.alpha.min()) > 1 - 1e-9
+@pytest.mark.parametrize("n", [2, 4])
+def test_a_state_with_nothing_given_can_be_stepped(n):
+    """Boxes at the origin, half in the floor; also where rounding has moved them."""
+    scene, _ = sp.scenes.stack(n)
+    rounding = 1e-13 * np.random.default_rng(0).normal(size=(3, n, 3))
+    for position in np.concatenate([0 * rounding[:1], rounding]):
+        _, info = stepped(scene, scene.state(position))
+        assert bool(info.converged)
+        assert float(info.contacts.alpha.min()) > 1 - 1e-9
 
 
 @pytest.fixture(scope="module")
