@@ -213,6 +213,7 @@ def test_linearize_agrees_with_differences(tumbling, rho):
         assert max(map(worst_column, derivative(*at), differenced(*at))) < LIMITS[rho]
 
 
+@pytest.mark.slow
 def test_derivatives_by_the_radii_in_both_modes(tumbling):
     scene, states = tumbling
 
@@ -242,6 +243,7 @@ def test_without_radii_nothing_changes(tumbling):
     np.testing.assert_allclose(one.angular_velocity, other.angular_velocity, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_radii_of_pairs_and_of_the_nearest_contacts():
     """Three balls, each with radii of its own; two of them are far above the floor."""
     bodies = [sp.Body(f"{k}", sp.Sphere(RADIUS), mass=MASS) for k in range(3)]
