@@ -56,7 +56,7 @@ CASES = {
     "topology": ("topology", lambda: sp.Polytope(np.eye(3), np.ones(3), topology="all")),
     "failures of a trajectory": ("info: expected an Info", lambda: sp.failures(scene(), ())),
     "a placed shape that is not in a list": (
-        r"shapes: pieces\[1\]: expected \(shape, position, orientation\), got \(0.0, 0.0, 0.0\)",
+        r"shapes: pieces\[1\]: expected a shape or \(shape, position, orientation\), got \(0.0",
         lambda: body(shapes=(box(), *POSE)),
     ),
     "controls of one step": (

@@ -963,7 +963,7 @@ BAD = {
         lambda: Bundle(shapes=3, positions=[(0, 0, 0)], orientations=[IDENTITY]),
         "shapes: expected",
     ),
-    "bundle of shapes": (lambda: Bundle([Sphere(1.0)]), r"pieces\[0\]: expected \(shape"),
+    "bundle of places": (lambda: Bundle([(0, 0, 0)]), r"pieces\[0\]: expected a shape or \(shape"),
     "bundle of numbers": (lambda: Bundle([(1.0, (0, 0, 0), IDENTITY)]), r"pieces\[0\]"),
     "ground in bundle": (
         lambda: Bundle([(HalfSpace((0, 0, 1.0), 0.0), (0, 0, 0), IDENTITY)]),
