@@ -165,7 +165,7 @@ def _step_and_jacobian(scene: sp.Scene, states: sp.State, task: Task) -> Any:
         *found, info = sp.linearize(scene, state, None, *how, with_step=True)
         return info.guess, found
 
-    start = jax.tree.map(lambda v: v[0], states)
+    start = states[0]
     return jax.lax.scan(one, sp.no_guess(scene, start, task.options), states)[1]
 
 

@@ -194,7 +194,7 @@ def bundle_drop(timestep: float = 0.01, friction: float = 0.4) -> SceneAndState:
     rounded = MinkowskiSum(Box(half_extents=(0.25, 0.1, 0.1)), Sphere(radius=0.05))
     second = Bundle(
         [
-            (rounded, (0.0, 0.0, 0.0)),
+            rounded,
             (Cone(radius=0.15, height=0.3), (0.0, 0.0, 0.2)),
         ]
     )

@@ -173,10 +173,6 @@ def tumbling():
     return scene, sp.State(*map(jnp.asarray, (position, turn, velocity, spin)))
 
 
-def member(states, k):
-    return jax.tree.map(lambda v: v[k], states)
-
-
 @pytest.mark.parametrize("rho", [1e-3, 1e-6])
 def test_both_methods_have_the_same_solutions(tumbling, rho):
     scene, states = tumbling
@@ -195,7 +191,7 @@ def test_steps_satisfy_every_condition(tumbling, relaxation):
     scene, states = tumbling
     options = sp.SolverOptions(relaxation=relaxation)
     for k in range(4):
-        state = member(states, k)
+        state = states[k]
         end, info = stepped(scene, state, relaxation=relaxation)
         report = reference.check_step(scene, state, None, end, info, options)
         assert report.ok, report
@@ -209,7 +205,7 @@ def test_steps_satisfy_every_condition(tumbling, relaxation):
 def test_linearize_agrees_with_differences(tumbling, rho):
     scene, states = tumbling
     for k in range(2):
-        at = scene, member(states, k), rho
+        at = scene, states[k], rho
         assert max(map(worst_column, derivative(*at), differenced(*at))) < LIMITS[rho]
 
 
@@ -221,7 +217,7 @@ def test_derivatives_by_the_radii_in_both_modes(tumbling):
         mu, torsional, rolling = at
         radii = {"torsional_radius": torsional, "rolling_radius": rolling}
         changed = dataclasses.replace(scene, friction=mu, **radii)
-        end, info = sp.step(changed, member(states, 1), options=sp.SolverOptions(relaxation=1e-3))
+        end, info = sp.step(changed, states[1], options=sp.SolverOptions(relaxation=1e-3))
         return jnp.concatenate([end.angular_velocity[0], info.contacts.torque[0] / 10])
 
     at, h = jnp.array([0.3, 0.04, 0.02]), 1e-5

@@ -36,7 +36,7 @@ class Engine:
             if not part.info.converged.all():
                 raise engines.SimulationError("a step did not converge")
             parts.append(engines.Path(part.state.position, part.state.orientation))
-            state = jax.tree.map(lambda v: v[-1], part.state)
+            state = part.state[-1]
         return jax.tree.map(lambda *v: np.concatenate(v), *parts)
 
     def timed(
@@ -61,7 +61,7 @@ def together(scene: sp.Scene, states: sp.State, setting: str) -> engines.Togethe
         trajectory = sp.rollout(scene, state, engines.PIECE, options)
         well = trajectory.info.converged[:, None, None]
         position = jnp.where(well, trajectory.state.position, jnp.nan)
-        last = jax.tree.map(lambda v: v[-1], trajectory.state)
+        last = trajectory.state[-1]
         return engines.Path(position, trajectory.state.orientation), last
 
     program, _ = harness.compiled(jax.vmap(piece, in_axes=(None, 0)), scene, states)
@@ -80,7 +80,7 @@ def stepper(scene: sp.Scene, states: sp.State, steps: int) -> engines.Program:
 
     def one(scene: sp.Scene, state: sp.State) -> Any:
         trajectory = sp.rollout(scene, state, steps, BATCH_OPTIONS)
-        last = jax.tree.map(lambda v: v[-1], trajectory.state)
+        last = trajectory.state[-1]
         return last, trajectory.info.converged.all()
 
     return _program(one, scene, states)

@@ -26,16 +26,17 @@ def of_geoms(model: Any, pairs: np.ndarray) -> np.ndarray:
     both.
     """
     combined = _combined(model, pairs, model.geom_friction)
-    found = _acting(combined, _combined(model, pairs, model.geom_condim[:, None]))
-    own = _acting(model.pair_friction[:, [0, 2, 3]], model.pair_dim[:, None])
+    found = acting(combined, _combined(model, pairs, model.geom_condim[:, None]))
+    own = acting(model.pair_friction[:, [0, 2, 3]], model.pair_dim[:, None])
     both = zip(model.pair_geom1.tolist(), model.pair_geom2.tolist(), strict=True)
     known = dict(zip(map(frozenset, both), own, strict=True))
     asked = map(frozenset, pairs.tolist())
     return np.array([known.get(pair, value) for pair, value in zip(asked, found, strict=True)])
 
 
-def _acting(coefficients: np.ndarray, condim: np.ndarray) -> np.ndarray:
-    return np.where(condim >= CONDIM, coefficients, 0.0)
+def acting(coefficients: np.ndarray, condim: np.ndarray | int) -> np.ndarray:
+    """The (..., 3) coefficients, zero where contacts of this condim do not have them."""
+    return np.where(np.greater_equal(condim, CONDIM), coefficients, 0.0)
 
 
 def _combined(model: Any, pairs: np.ndarray, value: np.ndarray) -> np.ndarray:
@@ -64,9 +65,10 @@ def _in_common(values: np.ndarray) -> float | list[float]:
 
 def condim(scene: Scene) -> int:
     """Of the contacts of a scene."""
+    sliding, torsional, rolling = CONDIM
     if scene.rolling_radius is not None:
-        return 6
-    return 3 if scene.torsional_radius is None else 4
+        return rolling
+    return sliding if scene.torsional_radius is None else torsional
 
 
 def of_scene(scene: Scene) -> np.ndarray:

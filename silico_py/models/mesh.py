@@ -62,7 +62,7 @@ def load_mesh(
     remarks = [Element("hull", "mesh", name, hull.remark) for hull in hulls if hull.remark]
     remarks += [] if mesh.is_volume else [Element("open", "mesh", name, _why_open(mesh))]
     report(str(path), remarks)
-    shapes = [(hull.polytope, np.zeros(3)) for hull in hulls]
+    shapes = [hull.polytope for hull in hulls]
     if not mesh.is_volume:
         return Body(name, shapes, total)
     inertia = mesh.moment_inertia * (total / mesh.volume)

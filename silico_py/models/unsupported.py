@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from silico_py.models import friction
 from silico_py.models.compiling import Compiled
 from silico_py.models.errors import Element
 from silico_py.models.layout import WORLD, Layout, body_name, geom_label, lines, may_touch
@@ -137,9 +138,8 @@ def _geom_remarks(model: Any, g: int) -> Iterator[tuple[str, str]]:
     for kind in ("hfield", "sdf"):
         if model.geom_type[g] == getattr(mujoco.mjtGeom, f"mjGEOM_{kind.upper()}"):
             yield kind, kind
-    sliding, *turning = model.geom_friction[g]
     yield from _contact_remarks(model, "geom", g)
-    yield from _turning_remarks(model.geom_condim[g], sliding, *turning)
+    yield from _turning_remarks(model.geom_condim[g], model.geom_friction[g])
 
 
 def _pairs(compiled: Compiled) -> Iterator[Element]:
@@ -150,22 +150,20 @@ def _pairs(compiled: Compiled) -> Iterator[Element]:
 
 
 def _pair_remarks(model: Any, k: int) -> Iterator[tuple[str, str]]:
-    first, second, torsional, *rolling = model.pair_friction[k]
+    first, second, _, *rolling = model.pair_friction[k]
     condim = model.pair_dim[k]
     if condim > 1 and first != second:
         yield "pair", f"friction {first} and {second}"
     if condim > 4 and rolling[0] != rolling[1]:
         yield "pair", f"rolling friction {rolling[0]} and {rolling[1]}"
     yield from _contact_remarks(model, "pair", k)
-    yield from _turning_remarks(condim, first, torsional, rolling[0])
+    yield from _turning_remarks(condim, model.pair_friction[k, [0, 2, 3]])
 
 
-def _turning_remarks(
-    condim: int, sliding: float, torsional: float, rolling: float
-) -> Iterator[tuple[str, str]]:
+def _turning_remarks(condim: int, coefficients: np.ndarray) -> Iterator[tuple[str, str]]:
     """What resists turns without friction that resists slip."""
-    acts = (condim > 3 and torsional > 0) or (condim > 4 and rolling > 0)
-    if acts and sliding == 0:
+    sliding, *turning = friction.acting(coefficients, condim)
+    if any(turning) and sliding == 0:
         yield "condim", f"condim {condim} without sliding friction"
 
 

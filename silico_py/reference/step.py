@@ -208,13 +208,18 @@ def _slip(
         moved = after[i].displacement_at(point, before[i]) / float(scene.timestep) - common
         half = float(scene.timestep) / 2 * after[i].turn.apply(after[i].spin)
         slips.append(moved + np.cross(half, moved))
-    return slips[0] - slips[1] if len(slips) > 1 else slips[0]
+    return _relative(slips)
 
 
 def _spin(bodies: list[int], after: list[Motion]) -> np.ndarray:
     """How fast the first of one or two bodies turns against the other, world [rad/s]."""
-    spins = [after[i].turn.apply(after[i].spin) for i in bodies]
-    return spins[0] - spins[1] if len(spins) > 1 else spins[0]
+    return _relative([after[i].turn.apply(after[i].spin) for i in bodies])
+
+
+def _relative(vectors: list[np.ndarray]) -> np.ndarray:
+    """Of the first of one or two bodies, less that of the second."""
+    first, *second = vectors
+    return first - sum(second)
 
 
 def _of_pair(scene: Scene, value: ArrayLike | None, k: int) -> float:
