@@ -21,17 +21,20 @@ def folded(constant):
     Its family y^3 + (1 - 4 share) y + constant has none up to a share of 1/4.
     """
 
-    def node(y, slope):
+    def node(y, data):
+        slope, constant = data
         return y**3 - slope * y + constant
 
     def cell(y, x, z, _):
         return CellResidual(-z[None], x, 10 + y[0])
 
     def homotopy(data, share):
-        return data._replace(nodes=share * (data.nodes + 1) - 1)
+        slope, constant = data.nodes
+        return data._replace(nodes=(share * (slope + 1) - 1, constant))
 
     group = CellGroup(ONE, np.zeros((1, 1), int), cell, jnp.zeros((1, 0)), split=1)
-    return Problem(node, jnp.full((1, 1), 3.0), (group,), jnp.ones((1, 1)), homotopies=(homotopy,))
+    nodes = jnp.full((1, 1), 3.0), jnp.full((1, 1), constant)
+    return Problem(node, nodes, (group,), jnp.ones((1, 1)), homotopies=(homotopy,))
 
 
 def start_at(y):

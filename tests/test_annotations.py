@@ -7,8 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[1]
 SETUP = """
 import sys
@@ -28,25 +26,20 @@ import silico_py as sp
 
 scene, state = sp.scenes.planar_push()
 """
-PROGRAMS = {
-    "linearize": """
+PROGRAMS = """
 jax.make_jaxpr(lambda state: sp.linearize(scene, state, with_step=True))(state)
-""",
-    "gradient of a rollout": """
+
+
 def end(state):
     return sp.rollout(scene, state, 2).state.position.sum()
 
+
 jax.make_jaxpr(jax.grad(end))(state)
-""",
-    "bilevel": """
-options = sp.SolverOptions(method="bilevel")
-jax.make_jaxpr(lambda state: sp.step(scene, state, None, options))(state)
-""",
-    "nearest contacts": """
-options = sp.SolverOptions(max_contacts=1)
-jax.make_jaxpr(lambda state: sp.step(scene, state, None, options))(state)
-""",
-    "a wrong shape is noticed": """
+
+for options in (sp.SolverOptions(method="bilevel"), sp.SolverOptions(max_contacts=1)):
+    jax.make_jaxpr(lambda state, how=options: sp.step(scene, state, None, how))(state)
+"""
+A_WRONG_SHAPE = """
 import jaxtyping
 
 try:
@@ -55,13 +48,12 @@ except jaxtyping.TypeCheckError:
     pass
 else:
     raise AssertionError("no annotation was checked")
-""",
-}
+"""
 
 
-@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
-def test_arrays_have_the_shapes_of_their_annotations(program):
-    code = f"import sys; sys.path.insert(0, {str(ROOT / 'tests')!r})\n{SETUP}{program}"
+def test_arrays_have_the_shapes_of_their_annotations():
+    code = f"import sys; sys.path.insert(0, {str(ROOT / 'tests')!r})\n"
+    code += SETUP + PROGRAMS + A_WRONG_SHAPE
     command = [sys.executable, "-c", code, str(ROOT / "silico_py")]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr[-4000:]

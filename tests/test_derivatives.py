@@ -368,6 +368,7 @@ def test_derivatives_by_a_polytope_whose_faces_are_nearly_free():
         np.testing.assert_allclose(pull(state), forward, atol=1e-6 * largest)
 
 
+@pytest.mark.slow
 def test_second_derivatives_of_a_rollout(drop):
     """In reverse mode through its loop, against differences."""
     scene, state = drop
@@ -512,6 +513,7 @@ def test_gradient_relaxation_is_the_derivative_at_that_relaxation(drop):
     assert not info.converged and info.status == sp.Status.MAX_ITERATIONS
 
 
+@pytest.mark.slow
 def test_derivatives_by_the_relaxations(drop):
     """What is found follows the first one; where it is differentiated the other, which changes the
     derivatives alone."""

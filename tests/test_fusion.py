@@ -134,7 +134,7 @@ def landing(bodies):
     return scene, scene.state([[0, 0, 0.3]], turn, [[0.5, -0.2, -1.0]], [[1.0, 0, 2.0]])
 
 
-@pytest.mark.parametrize("bodies", [1, 2])
+@pytest.mark.parametrize("bodies", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_step_and_its_derivative_are_those_of_many_kernels(monkeypatch, bodies):
     """Of a scene that is one kernel, and of one that has parts that are."""
     scene, state = landing(bodies)

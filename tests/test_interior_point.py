@@ -1,6 +1,7 @@
 """The solver on problems without contact, against cvxpy and known solutions."""
 
 import dataclasses
+from functools import partial
 
 import cvxpy as cp
 import jax
@@ -165,7 +166,7 @@ def test_chain_of_nodes_and_local_unknowns_agrees_with_cvxpy():
     assert np.linalg.norm(local - x.value) < reach
 
 
-@pytest.mark.parametrize("rows", [1, 4, 7])
+@pytest.mark.parametrize("rows", [1, 7])
 def test_programs_are_batched_and_differentiated(rows):
     """By the right-hand sides of the inequalities, against one by one and differences."""
     cone = ProductCone.orthant(rows)
@@ -246,7 +247,7 @@ def test_products_end_at_their_share_of_the_relaxation():
         found = solve(problem, start, options(rho)._replace(polish=3)).variables
         return implicit(problem, found, rho).y[0]
 
-    found, slope = jax.jvp(solution, (jnp.asarray(1e-3),), (jnp.ones(()),))
+    found, slope = jax.jit(partial(jax.jvp, solution))((jnp.asarray(1e-3),), (jnp.ones(()),))
     exact = (np.sqrt(1 + 4 * shares * 1e-3) - 1) / 2
     np.testing.assert_allclose(found, exact, rtol=1e-9)
     np.testing.assert_allclose(slope, shares / (2 * exact + 1), rtol=1e-9)
@@ -335,6 +336,7 @@ def test_batched_members_stop_on_their_own():
     problem, start = complementarity_problem()
     scales = jnp.array([1.0, 1e-3, jnp.nan, 1e3])
 
+    @jax.jit
     def run(scale):
         cells = tuple(c._replace(dual=scale * c.dual, slack=scale * c.slack) for c in start.cells)
         return solve(problem, Variables.of(scale * start.y, cells), options())

@@ -101,6 +101,7 @@ def test_the_bilevel_gradient_by_the_scene_agrees_with_differences(ellipsoids):
         np.testing.assert_allclose(getattr(slope, name), expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_collision_program_that_is_not_solved_is_told(monkeypatch):
     """Whatever the step around it makes of it."""
     monkeypatch.setattr(bilevel_method, "COLLISION_ITERATIONS", 1)

@@ -182,16 +182,21 @@ def test_collision_without_friction_conserves_momenta():
     np.testing.assert_allclose(angular, expected, atol=10 * rho)
 
 
-def test_resting_stack_keeps_still():
+@pytest.fixture(scope="module")
+def resting():
+    """(scene, trajectory) of four blocks."""
+    scene, state = sp.scenes.stack(4, timestep=0.1)
+    return scene, rolled(scene, state, 10, relaxation=1e-6)
+
+
+def test_resting_stack_keeps_still(resting):
     """The paper's single-level figure for two blocks at 10 Hz and 1e-6."""
-    scene, state = sp.scenes.stack(2, timestep=0.1)
-    velocity = rolled(scene, state, 10, relaxation=1e-6).state.velocity
+    velocity = resting[1].state.velocity
     assert float(jnp.mean(jnp.linalg.norm(velocity, axis=-1))) < 6.4e-7
 
 
-def test_contacts_carry_the_weight_above():
-    scene, state = sp.scenes.stack(4, timestep=0.1)
-    trajectory = rolled(scene, state, 10, relaxation=1e-6)
+def test_contacts_carry_the_weight_above(resting):
+    scene, trajectory = resting
     lifts = trajectory.info.contacts.force[-1, :, 2] * float(scene.timestep)
     carried = {}
     for pair, lift in zip(scene.pairs, lifts, strict=True):

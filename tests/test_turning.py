@@ -173,6 +173,7 @@ def tumbling():
     return scene, sp.State(*map(jnp.asarray, (position, turn, velocity, spin)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rho", [1e-3, 1e-6])
 def test_both_methods_have_the_same_solutions(tumbling, rho):
     scene, states = tumbling
