@@ -187,24 +187,43 @@ def with_parameters(theta):
 THETA = jnp.array([1.3, 0.2, 0.01, 0.012, 0.25, 0.2, 0.3])
 
 
-def outcome(theta, state, rho):
-    options = sp.SolverOptions(relaxation=rho)
-    return flat(sp.step(with_parameters(theta), state, options=options)[0])
+def numbers_of(scene, state):
+    """All numbers of state and control, quaternions of any length among them, and their places."""
+    state = dataclasses.replace(state, orientation=1.2 * state.orientation)
+    return ravel_pytree((state, jnp.full((len(scene.bodies), 6), 0.1)))
+
+
+def numbers_after(scene, state, control, rho, step=sp.step):
+    """Numbers of state and forces after a step."""
+    following, info = step(scene, state, control, sp.SolverOptions(relaxation=rho))
+    return ravel_pytree((following, info.contacts.force / 100))[0]
+
+
+def by_shared_program(scene, state, control, options):
+    state = dataclasses.replace(state, orientation=sp.rotation.normalize(state.orientation))
+    return stepped(scene, state, control, relaxation=options.relaxation)
 
 
 @pytest.fixture(scope="module")
-def by_parameters():
-    return in_both_modes(outcome)
+def by_numbers(drop):
+    """A step as a function of all numbers of scene, state and control, its derivatives, where."""
+    start, whole = numbers_of(drop[0], drop[1](60))
+
+    def outcome(numbers, rho, step=sp.step):
+        theta, rest = jnp.split(numbers, [len(THETA)])
+        return numbers_after(with_parameters(theta), *whole(rest), rho, step)
+
+    return outcome, in_both_modes(outcome), jnp.append(THETA, start)
 
 
 @pytest.mark.parametrize("rho", LIMITS)
-def test_derivatives_by_parameters_in_both_modes(drop, by_parameters, rho):
-    state = drop[1](60)
-    h = 1e-3 * jnp.diag(THETA)  # with less the error is that of the differences: it grows as 1 / h
-    changed = map(with_parameters, jnp.concatenate([THETA + h, THETA - h]))
-    ends = np.stack([flat(stepped(scene, state, relaxation=rho)[0]) for scene in changed])
-    expected = (ends[: len(h)] - ends[len(h) :]).T / (2e-3 * np.asarray(THETA))
-    _, forward, reverse = by_parameters(THETA, state, rho)
+def test_derivatives_by_all_numbers_in_both_modes(by_numbers, rho):
+    outcome, derivatives, at = by_numbers
+    # With less of the parameters the error is that of the differences: it grows as 1 / h.
+    h = np.diag(np.append(5e-4 * THETA, np.full(len(at) - len(THETA), H[rho])))
+    ends = np.stack([outcome(at + s * e, rho, by_shared_program) for s in (1, -1) for e in h])
+    expected = (ends[: len(h)] - ends[len(h) :]).T / (2 * np.diag(h))
+    _, forward, reverse = derivatives(at, rho)
     assert worst_column(reverse, expected) < LIMITS[rho]
     np.testing.assert_allclose(forward, reverse, rtol=0, atol=1e-9 * np.abs(reverse).max())
 
@@ -254,6 +273,7 @@ def by_shapes(p, rho):
     return flat(following)
 
 
+@pytest.mark.slow
 def test_derivatives_by_every_shape_parameter():
     for name in SHAPE_PARAMETERS:
         check_the_derivative_by(name)
@@ -415,34 +435,17 @@ def test_the_derivative_of_a_step_has_derivatives(drop):
         np.testing.assert_allclose(found[1:, :3], by_state[:3, 6:9], rtol=1e-9, atol=1e-15)
 
 
-def by_numbers(name):
-    """A step as a function of all numbers of state and control, quaternions of any length among
-    them."""
-    scene, state = getattr(sp.scenes, name)()
-    state = states_of(scene, state, 25)(24)
-    state = dataclasses.replace(state, orientation=1.2 * state.orientation)
-    start, whole = ravel_pytree((state, jnp.full((len(scene.bodies), 6), 0.1)))
+@pytest.mark.slow
+def test_derivatives_by_the_numbers_of_two_bodies_in_both_modes():
+    scene, state = sp.scenes.collision()
+    start, whole = numbers_of(scene, states_of(scene, state, 25)(24))
 
-    def after(numbers, friction=scene.friction, options=None, step=sp.step):
-        options = options or sp.SolverOptions(relaxation=1e-3)
-        changed = dataclasses.replace(scene, friction=friction)
-        following, info = step(changed, *whole(numbers), options)
-        return ravel_pytree((following, info.contacts.force / 100))[0]
+    def after(numbers, step=sp.step):
+        return numbers_after(scene, *whole(numbers), 1e-3, step)
 
-    return after, start, scene.friction
-
-
-def by_shared_program(scene, state, control, options):
-    state = dataclasses.replace(state, orientation=sp.rotation.normalize(state.orientation))
-    return stepped(scene, state, control, relaxation=options.relaxation)
-
-
-@pytest.mark.parametrize("name", ["drop", pytest.param("collision", marks=pytest.mark.slow)])
-def test_derivatives_by_the_numbers_of_a_state_in_both_modes(name):
-    after, start, _ = by_numbers(name)
     h = 1e-5 * np.eye(len(start))
-    ends = [after(at, step=by_shared_program) for at in (*(start + h), *(start - h))]
-    expected = (np.stack(ends[: len(h)]) - np.stack(ends[len(h) :])).T / 2e-5
+    ends = np.stack([after(at, by_shared_program) for at in (*(start + h), *(start - h))])
+    expected = (ends[: len(h)] - ends[len(h) :]).T / 2e-5
     _, forward, reverse = in_both_modes(after)(start)
     scale = np.abs(expected).max()
     np.testing.assert_allclose(reverse, expected, rtol=0, atol=1e-5 * scale)
@@ -450,17 +453,23 @@ def test_derivatives_by_the_numbers_of_a_state_in_both_modes(name):
 
 
 @pytest.mark.slow
-def test_gradient_relaxation_by_the_numbers_of_a_state():
+def test_gradient_relaxation_by_the_numbers_of_a_state(drop):
     """In reverse mode as in forward mode, and as in a batch together with a parameter."""
-    after, start, friction = by_numbers("drop")
+    scene, state = drop
+    start, whole = numbers_of(scene, state(24))
     options = sp.SolverOptions(relaxation=1e-6, gradient_relaxation=1e-3)
-    mixed = lambda *at: jnp.sum(jnp.sin(after(*at, options=options)))  # noqa: E731
+
+    def mixed(numbers, friction=scene.friction):
+        changed = dataclasses.replace(scene, friction=friction)
+        following, info = sp.step(changed, *whole(numbers), options)
+        return jnp.sum(jnp.sin(flat(following))) + jnp.sum(jnp.sin(info.contacts.force / 100))
+
     _, forward, found = in_both_modes(mixed)(start)
     exact = partial(np.testing.assert_allclose, rtol=0, atol=1e-11 * np.abs(found).max())
     exact(forward, found)
     slopes = jax.jit(jax.vmap(jax.grad(mixed, (0, 1)), (0, None)))
     several = jnp.stack([start, start + 1e-9, start])
-    for slope in slopes(several, jnp.asarray(friction))[0][::2]:
+    for slope in slopes(several, jnp.asarray(scene.friction))[0][::2]:
         exact(slope, found)
 
 
