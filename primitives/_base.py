@@ -95,16 +95,17 @@ class Shape:
 
     def __repr__(self) -> str:
         parts = [
-            f"{f.name}={_describe(getattr(self, f.name))}"
+            f"{f.name}={described(getattr(self, f.name))}"
             for f in dataclasses.fields(self)
             if not f.metadata.get("static")
         ]
         return f"{type(self).__name__}({', '.join(parts)})"
 
 
-def _describe(value: Any) -> str:
+def described(value: Any) -> str:
+    """The value in a `repr`: short arrays without their type, longer ones by type and shape."""
     if isinstance(value, tuple):
-        return "(" + ", ".join(_describe(item) for item in value) + ")"
+        return "(" + ", ".join(described(item) for item in value) + ")"
     if isinstance(value, Shape) or not hasattr(value, "dtype"):
         return repr(value)
     known = concrete(value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate, chain, pairwise
 from typing import Any, ClassVar
 
@@ -22,6 +22,7 @@ from silico_py.primitives import (
     pytree_dataclass,
     static,
 )
+from silico_py.primitives._base import described
 from silico_py.primitives._checks import Orientation, check_unit, several
 from silico_py.primitives._rotation import IDENTITY
 from silico_py.primitives.bundle import Placement, placement
@@ -72,6 +73,10 @@ class Fixture:
     shape: ConvexShape
     position: Float[Array, "3"]
     orientation: Float[Array, "4"]
+
+    def __repr__(self) -> str:
+        place = f"position={described(self.position)}, orientation={described(self.orientation)}"
+        return f"Fixture({self.shape!r}, {place})"
 
 
 @pytree
@@ -140,15 +145,25 @@ class Scene:
         assign(self, friction=self._of_pairs("friction", friction), **given)
         check_precision(self)
 
+    def __repr__(self) -> str:
+        """A line for each body and fixture; what is None or empty is left out."""
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        shown = {
+            name: _listed(value) if name in ("bodies", "environment") else described(value)
+            for name, value in values.items()
+            if not (value is None or (isinstance(value, (tuple, frozenset)) and not value))
+        }
+        return "Scene(" + "".join(f"\n    {name}={text}," for name, text in shown.items()) + "\n)"
+
     def _of_pairs(self, name: str, value: ArrayLike) -> Array:
         """One number, or one for each of `pairs`; none is negative."""
+        expected = f"{name}: expected one number, or one for each of the {len(self.pairs)} `pairs`"
+        if isinstance(value, Mapping):
+            raise ValueError(f"{expected} in their order, got {value!r}")
         many = isinstance(value, (list, tuple)) or np.ndim(value) > 0
         numbers = vector(name, value, *([None] if many else []))
         if many and len(numbers) != len(self.pairs):
-            raise ValueError(
-                f"{name}: expected one number, or one for each of the {len(self.pairs)} `pairs`, "
-                f"got {len(numbers)}"
-            )
+            raise ValueError(f"{expected}, got {len(numbers)}")
         return not_negative(name, numbers)
 
     @property
@@ -196,6 +211,10 @@ class Scene:
             rows("velocity", velocity),
             rows("angular_velocity", angular_velocity),
         )
+
+
+def _listed(entries: tuple) -> str:
+    return "(" + "".join(f"\n        {entry!r}," for entry in entries) + "\n    )"
 
 
 def check_scene(scene: Scene) -> None:
@@ -333,9 +352,10 @@ def _exclusions(
             case [str(body), k] if body in names and is_count(k) and 0 <= k < len(pieces):
                 yield from (frozenset[str | int]((body, piece)) for piece in pieces[k])
             case _:
+                several = "; give a list of pairs" if isinstance(pair, str) else ""
                 raise ValueError(
                     f"exclude: {pair!r} must name two different bodies of {sorted(names)}, or one "
-                    f"and an index below {len(pieces)}, the entries of the environment"
+                    f"and an index below {len(pieces)}, the entries of the environment{several}"
                 )
 
 

@@ -114,6 +114,8 @@ CASES = {
     "no bodies": ("bodies", lambda: scene(bodies=[])),
     "not a body": ("bodies", lambda: scene(bodies=[box()])),
     "repeated names": ("bodies", lambda: scene(bodies=[body(), body()])),
+    "one pair": ("exclude.*a list of pairs", lambda: scene(exclude=("box", "ball"))),
+    "friction by name": ("friction.*each of the 0 `pairs`", lambda: scene(friction={"box": 1})),
     "unknown exclude": ("exclude", lambda: scene(exclude=[("box", "ball")])),
     "exclude itself": ("exclude", lambda: scene(exclude=[("box", "box")])),
     "unknown fixture": ("exclude", lambda: scene(environment=[floor()], exclude=[("box", 1)])),
@@ -394,7 +396,29 @@ def test_an_orientation_that_is_not_finite_is_for_the_step_to_report(number):
 
 
 def test_states_show_their_numbers():
-    assert "velocity=" in repr(scene().state()) and "0.01" in repr(scene())
+    assert "velocity=" in repr(scene().state())
+
+
+def test_scenes_show_a_line_for_each_body_and_fixture():
+    floor = sp.HalfSpace((0, 0, 1), 0)
+    scene = sp.Scene(
+        [sp.Body("ball", sp.Sphere(0.5), mass=2.0)], [floor, (floor, (0, 0, 2.5))], friction=0.3
+    )
+    shape, place = "HalfSpace(normal=[0., 0., 1.], offset=0.)", "orientation=[1., 0., 0., 0.]"
+    assert repr(scene).splitlines() == [
+        "Scene(",
+        "    bodies=(",
+        "        Body('ball', [Sphere], mass=2.0),",
+        "    ),",
+        "    environment=(",
+        f"        Fixture({shape}, position=[0., 0., 0.], {place}),",
+        f"        Fixture({shape}, position=[0. , 0. , 2.5], {place}),",
+        "    ),",
+        "    timestep=0.01,",
+        "    friction=0.3,",
+        "    gravity=[ 0.  ,  0.  , -9.81],",
+        ")",
+    ]
 
 
 @pytest.mark.parametrize("leaf", [None, True, jax.ShapeDtypeStruct((3,), float)])
