@@ -23,6 +23,7 @@ CLAIMS = {
         "memory.steps.tolist() == [2] * 8",
     ],
     "concepts.md": [
+        "abs(trajectory.state.angular_velocity[-1, 0, 2]) < 1e-3",
         "abs(ride.state.position[-1, :, 0] - 0.2).max() < 3e-3",
         "abs(belt.velocity[-1, 0, 0] - 0.2) < 1e-6 and not belt.position[-1, 1].any()",
         "abs(on_body[-1, 0] - [0, 0, 9.81]).max() < 0.02",
