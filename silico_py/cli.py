@@ -28,6 +28,7 @@ import silico_py as sp
 from silico_py import demo as tour
 from silico_py import interruption, running
 from silico_py.planning.command import GOAL, plan_ready_scene
+from silico_py.viewing import plotting
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -98,6 +99,7 @@ def run(
     max_contacts: MaxContacts = None,
     out: Folder = Path("out"),
     html: Annotated[Path | None, typer.Option(help="Also an interactive page.")] = None,
+    gif: Annotated[Path | None, typer.Option(help="Also a picture that moves.")] = None,
     ignore: Ignore = None,
 ) -> None:
     """Simulate a scene or a model file; writes NAME.npz and NAME.png.
@@ -107,8 +109,11 @@ def run(
     how = {"relaxation": relaxation, "method": method, "max_contacts": max_contacts}
     ready = _ready(scene, frequency, ignore, how)
     with _complaints():
-        if html is not None:
-            running.make_writable(html.parent, html.name)
+        for path in (html, gif):
+            if path is not None:
+                running.make_writable(path.parent, path.name)
+        if gif is not None:
+            plotting.moving_path("--gif", gif)
         running.make_writable(out)
     done, console = _simulate(scene, ready, steps)
     name = _label(scene)
@@ -116,6 +121,10 @@ def run(
         written = [_save(name, done, out), running.draw(name, done, out)]
         if html is not None:
             written.append(sp.save_html(done.scene, done.trajectory, html))
+        if gif is not None:
+            with console.status("drawing"):
+                plotting.animate(done.scene, done.trajectory.state, gif)
+            written.append(gif)
     running.report_written(console, *written)
     failed = sp.failures(done.scene, done.trajectory.info)
     running.report_failures(len(failed), console)

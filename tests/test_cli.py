@@ -40,10 +40,11 @@ def test_scenes_lists_every_scene():
 
 def test_run_writes_numbers_a_picture_and_a_page_from_the_start(tmp_path, monkeypatch):
     monkeypatch.setattr(running, "CHUNK", 2)  # the second one would be of a step too many
-    page = tmp_path / "page.html"
-    result = run("run", "drop:sphere", "--steps", 3, "--out", tmp_path, "--html", page)
+    page, motion = tmp_path / "page.html", tmp_path / "ball.gif"
+    wanted = "--out", tmp_path, "--html", page, "--gif", motion
+    result = run("run", "drop:sphere", "--steps", 3, *wanted)
     assert result.exit_code == 0, result.output
-    assert (tmp_path / "drop_sphere.png").is_file()
+    assert (tmp_path / "drop_sphere.png").is_file() and motion.read_bytes()[:3] == b"GIF"
     numbers = np.load(tmp_path / "drop_sphere.npz")
     assert numbers["position"].shape == (3, 1, 3) and numbers["converged"].all()
     _, start = sp.scenes.drop("sphere")
@@ -177,6 +178,7 @@ def test_run_with_fewer_contacts_than_act_says_so(tmp_path):
         (["plan", "--goal", "nan", "0", "0"], "goal"),
         (["plan", "--seed", "-1"], "seed"),
         (["run", "drop:sphere", "--html", "/dev/null/page.html"], "/dev/null: is no folder"),
+        (["run", "drop:sphere", "--gif", "ball.mp4"], "--gif: must end in one of .gif"),
     ],
 )
 def test_bad_arguments_are_refused(arguments, message):

@@ -19,10 +19,11 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
 from mpl_toolkits.mplot3d import art3d
+from PIL import Image
 from stepping import rolled
 
 import silico_py as sp
-from silico_py.viewing import Page, Replay, plotting
+from silico_py.viewing import Page, Replay, plotting, rendering
 from silico_py.viewing.meshes import split_creases
 from silico_py.viewing.replay import body_color
 
@@ -527,6 +528,34 @@ def test_states_that_are_not_finite_are_not_told_of():
     assert plotting.telling_indices(replace(states, position=np.nan * velocity), 6) == []
 
 
+@pytest.mark.parametrize(("speed", "count"), [(1.0, 10), (1.5, 7), (0.1, 20)])
+def test_a_motion_is_a_picture_that_moves_at_its_speed(speed, count, tmp_path):
+    """Of 20 steps of 0.02 s, with 25 frames a second, or one a state if there are fewer."""
+    scene = sp.Scene([sp.Body("ball", sp.Sphere(0.2), mass=1.0)], timestep=0.02)
+    states = states_at(np.linspace(0, 1, 20)[:, None, None] * [1.0, 0, 0])
+    plotting.animate(scene, states, tmp_path / "new" / "ball.gif", speed=speed)
+    places, seconds = [], 0.0
+    with Image.open(tmp_path / "new" / "ball.gif") as motion:
+        assert motion.n_frames == count
+        for k in range(count):
+            motion.seek(k)
+            seconds += motion.info["duration"] / 1000
+            ball = np.asarray(motion.convert("L")) < 250
+            places.append(np.mean(ball.nonzero()[1]) / ball.shape[1])
+    assert seconds == pytest.approx(20 * 0.02 / speed, abs=0.02)
+    assert np.all(np.diff(places) > 0) and places[0] < 0.3 and places[-1] > 0.7
+
+
+def test_bad_arguments_of_a_picture_that_moves(tmp_path):
+    scene, states = sp.scenes.drop()[0], states_at(np.zeros((2, 1, 3)))
+    with pytest.raises(ValueError, match=r"path: must end in one of \.gif.*'a.mp4'"):
+        plotting.animate(scene, states, tmp_path / "a.mp4")
+    for name, value in (("speed", 0.0), ("fps", -1.0), ("fps", 60), ("pixels", 0)):
+        with pytest.raises(ValueError, match=name):
+            plotting.animate(scene, states, tmp_path / "a.gif", **{name: value})
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("wrong", [20, 99, -1, 1.5])
 def test_a_state_that_there_is_not_is_not_drawn(scene, tmp_path, wrong):
     with pytest.raises(ValueError, match=rf"indices: must be in 0 ... 19, got {wrong}"):
@@ -564,7 +593,7 @@ def test_pictures_do_not_warn_of_memory_that_nobody_has_set(tmp_path, monkeypatc
 def test_the_floor_is_drawn_where_it_is_near(tmp_path, height, share):
     scene = sp.Scene([sp.Body("ball", sp.Sphere(0.25), mass=1.0)], [sp.scenes.floor()])
     image = picture(scene, states_at([[[0.0, 0.0, height]]]), [0], tmp_path)
-    floor = np.abs(image - plotting.FLOOR_COLOR).max(axis=-1) < 0.02
+    floor = np.abs(image - rendering.FLOOR_COLOR).max(axis=-1) < 0.02
     assert floor.mean() > share if share else not floor.any()
     if share:  # its four corners are seen: the ball leaves its outline free
         rows, columns = floor.nonzero()
@@ -928,7 +957,7 @@ def test_outlines_of_boxes_have_their_corners(size):
     half = size * HALF
     corners = {
         tuple(np.round(corner / size, 6))
-        for face in plotting._faces(sp.Box(half))
+        for face in rendering._faces(sp.Box(half))
         for corner in face
     }
     signs = (-1.0, 1.0)
