@@ -158,6 +158,7 @@ def test_a_step_and_its_derivative_are_those_of_many_kernels(monkeypatch, bodies
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_arguments_that_the_compiler_knows_do_not_leave_a_kernel():
     """Here it finds out that nothing turns a sphere, and jaxlib 0.10.2 aborted over that."""
     scene, state = sp.scenes.drop("sphere")
