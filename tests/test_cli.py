@@ -152,6 +152,7 @@ def test_the_demo_runs_three_scenes_and_ends_with_the_failures_of_all(tmp_path, 
     assert asked == [("peg_in_hole", 0.02, 250), ("stack", 0.02, 50), ("bundle_drop", 0.02, 75)]
 
 
+@pytest.mark.slow
 def test_run_with_fewer_contacts_than_act_says_so(tmp_path):
     result = run("run", "stack", "--steps", 1, "--max-contacts", 1, "--out", tmp_path)
     assert result.exit_code == 1

@@ -139,6 +139,7 @@ def test_a_warm_start_changes_nothing_but_the_time():
     assert np.median(warm.iterations[::2]) < 0.75 * np.median(cold.iterations[::2])
 
 
+@pytest.mark.slow
 def test_the_polytope_of_the_paper_stays_in_its_plane():
     scene, starts = planar_polytope()
     state = jax.tree.map(lambda v: v[0], starts(0, 1))

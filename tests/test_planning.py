@@ -282,6 +282,7 @@ def sliding(parameters):
     return sp.Scene([box], [sp.scenes.floor()], timestep=0.02, friction=parameters["friction"])
 
 
+@pytest.mark.slow
 def test_identification_of_a_motion_in_closed_form():
     """The observed slide is Coulomb's law summed by hand, not a roll-out."""
     mass, friction, half, h, steps = 2.0, 0.3, 0.05, 0.02, 25
