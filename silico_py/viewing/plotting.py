@@ -50,7 +50,7 @@ def animate(
     *,
     speed: float = 1.0,
     fps: float = 25.0,
-    pixels: int = 480,
+    pixels: int = 640,
 ) -> None:
     """Draw a motion into an image file that moves, again and again.
 
