@@ -122,9 +122,7 @@ def run(
         if html is not None:
             written.append(sp.save_html(done.scene, done.trajectory, html))
         if gif is not None:
-            with console.status("drawing"):
-                plotting.animate(done.scene, done.trajectory.state, gif)
-            written.append(gif)
+            written.append(running.animate(done, gif, console))
     running.report_written(console, *written)
     failed = sp.failures(done.scene, done.trajectory.info)
     running.report_failures(len(failed), console)

@@ -147,6 +147,18 @@ def draw(name: str, done: Run, folder: Path) -> Path:
     return path
 
 
+def animate(done: Run, path: Path, console: Console) -> Path:
+    """Write a picture of one scene that moves, with progress."""
+    with progress_bar(console) as progress:
+        task = progress.add_task(f"{escape(path.name)}: drawing", total=None)
+
+        def told(drawn: int, of: int) -> None:
+            progress.update(task, completed=drawn, total=of)
+
+        plotting.animate(done.scene, done.trajectory.state, path, on_frame=told)
+    return path
+
+
 def report_written(console: Console, *paths: Path) -> None:
     """Say what was written, each path in a line of its own, however long."""
     for path in paths:

@@ -533,9 +533,11 @@ def test_a_motion_is_a_picture_that_moves_at_its_speed(speed, count, tmp_path):
     """Of 20 steps of 0.02 s, with 25 frames a second, or one a state if there are fewer."""
     scene = sp.Scene([sp.Body("ball", sp.Sphere(0.2), mass=1.0)], timestep=0.02)
     states = states_at(np.linspace(0, 1, 20)[:, None, None] * [1.0, 0, 0])
-    plotting.animate(scene, states, tmp_path / "new" / "ball.gif", speed=speed)
+    drawn, path = [], tmp_path / "new" / "ball.gif"
+    plotting.animate(scene, states, path, speed=speed, on_frame=lambda *told: drawn.append(told))
+    assert drawn == [(k + 1, count) for k in range(count)]
     places, seconds = [], 0.0
-    with Image.open(tmp_path / "new" / "ball.gif") as motion:
+    with Image.open(path) as motion:
         assert motion.n_frames == count
         for k in range(count):
             motion.seek(k)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from silico_py.scene import Scene, State
-from silico_py.validation import as_path, count, is_count, number
+from silico_py.validation import as_path, count, is_count, listener, number
 from silico_py.viewing.rendering import images_of
 from silico_py.viewing.replay import decimals
 
@@ -51,6 +51,7 @@ def animate(
     speed: float = 1.0,
     fps: float = 25.0,
     pixels: int = 640,
+    on_frame: Callable[[int, int], None] | None = None,
 ) -> None:
     """Draw a motion into an image file that moves, again and again.
 
@@ -63,6 +64,7 @@ def animate(
         speed: of what is seen, in that of the motion: 0.5 is slow motion.
         fps: frames a second, at most, up to 50; no state is drawn twice.
         pixels: of a side, before white borders are cut off.
+        on_frame: called after every frame with how many are drawn, and of how many.
 
     Raises:
         ValueError: for a path of another kind, values out of range, or if no body has a pose that
@@ -73,10 +75,12 @@ def animate(
     if not 0 < float(number("fps", fps)) <= MOST_FPS:
         raise ValueError(f"fps: must be above 0 and at most {MOST_FPS}, got {fps}")
     count("pixels", pixels)
+    told = listener("on_frame", on_frame)
     step = float(scene.timestep) / speed  # as it is seen [s]
     stride = max(1, round(1 / (fps * step)))
     indices = range((len(states.position) - 1) % stride, len(states.position), stride)
-    first, *others = map(Image.fromarray, images_of(scene, states, list(indices), pixels))
+    images = images_of(scene, states, list(indices), pixels, told)
+    first, *others = map(Image.fromarray, images)
     # Files of this kind know hundredths of a second.
     ends = np.round(100 * stride * step * np.arange(len(indices) + 1)).astype(int)
     milliseconds = (10 * np.diff(ends)).tolist()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,9 +62,15 @@ class Stage(NamedTuple):
 
 
 def images_of(
-    scene: Scene, states: State, indices: list[int], pixels: int = PIXELS
+    scene: Scene,
+    states: State,
+    indices: list[int],
+    pixels: int = PIXELS,
+    told: Callable[[int, int], None] = lambda *_: None,
 ) -> list[np.ndarray]:
     """An image (h, w, 3) of each of these states, all from one place and without white borders.
+
+    After each `told` is called with how many are drawn, and of how many.
 
     Raises:
         ValueError: if no body has a pose there that can be drawn.
@@ -77,9 +83,11 @@ def images_of(
     low, high = _limits(stage)
     grounds = [_ground(plane, low, high) for plane in stage.planes]
     low, high = np.vstack([low, *grounds]).min(axis=0), np.vstack([high, *grounds]).max(axis=0)
-    return _cropped(
-        [_render(frame, stage.fixed, grounds, low, high, pixels) for frame in stage.frames]
-    )
+    images = []
+    for frame in stage.frames:
+        images.append(_render(frame, stage.fixed, grounds, low, high, pixels))
+        told(len(images), len(stage.frames))
+    return _cropped(images)
 
 
 def _stage(scene: Scene, states: State, indices: list[int]) -> Stage:
