@@ -157,12 +157,14 @@ class Scene:
 
     def _of_pairs(self, name: str, value: ArrayLike) -> Array:
         """One number, or one for each of `pairs`; none is negative."""
-        expected = f"{name}: expected one number, or one for each of the {len(self.pairs)} `pairs`"
+        if not (isinstance(value, (list, tuple, Mapping)) or np.ndim(value)):
+            return not_negative(name, number(name, value))
+        count = len(self.pairs)
+        expected = f"{name}: expected one number, or one for each of the {count} `pairs`"
         if isinstance(value, Mapping):
             raise ValueError(f"{expected} in their order, got {value!r}")
-        many = isinstance(value, (list, tuple)) or np.ndim(value) > 0
-        numbers = vector(name, value, *([None] if many else []))
-        if many and len(numbers) != len(self.pairs):
+        numbers = vector(name, value, None)
+        if len(numbers) != count:
             raise ValueError(f"{expected}, got {len(numbers)}")
         return not_negative(name, numbers)
 
