@@ -151,7 +151,7 @@ def _ends(scene: sp.Scene, state: sp.State, changes: Any, relaxation: float) -> 
         return following, info.converged
 
     ends, converged = jax.lax.map(one, jnp.concatenate([changes, 0 * changes[:1]]))
-    base = jax.tree.map(lambda v: v[-1], ends)
+    base = ends[-1]
     seen = jax.vmap(lambda end: difference(end, base).ravel())(ends)
     return seen[:-1], converged.all()
 

@@ -9,19 +9,25 @@ from silico_py.one_step import begin
 from silico_py.simulate import checked_control
 
 
-def assembled(scene, state, relaxation, control=None):
-    """The problem of a step and its start, by one program instead of hundreds."""
+def begun(scene, state, relaxation, control=None, guess=None):
+    """A step before its search, by one program instead of hundreds."""
     kept = []
 
     @jax.jit
-    def parts(state):
+    def parts(state, guess):
         applied, rho = checked_control(scene, state, control), jnp.asarray(relaxation)
-        begun = begin(scene, state, applied, rho, None, sp.SolverOptions())
-        kept.append(begun.problem)
-        return begun.problem.data, begun.start
+        found = begin(scene, state, applied, rho, guess, sp.SolverOptions())
+        kept.append(found.problem)
+        return found._replace(problem=found.problem.data)
 
-    data, start = parts(state)
-    return kept[0].with_data(data), start
+    found = parts(state, guess)
+    return found._replace(problem=kept[0].with_data(found.problem))
+
+
+def assembled(scene, state, relaxation, control=None):
+    """The problem of a step and its start."""
+    found = begun(scene, state, relaxation, control)
+    return found.problem, found.start
 
 
 def tower(blocks):

@@ -166,9 +166,9 @@ def test_chain_of_nodes_and_local_unknowns_agrees_with_cvxpy():
     assert np.linalg.norm(local - x.value) < reach
 
 
-def test_programs_are_batched_and_differentiated():
+@pytest.mark.parametrize("rows", [*(pytest.param(n, marks=pytest.mark.slow) for n in (1, 4)), 7])
+def test_programs_are_batched_and_differentiated(rows):
     """By the right-hand sides of the inequalities, against one by one and differences."""
-    rows = 7
     cone = ProductCone.orthant(rows)
     *data, h = map(jnp.asarray, random_program(1, cone, quadratic=True))
 

@@ -1,13 +1,12 @@
 """Batches of loops that differ in length."""
 
 import dataclasses
-from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from stepping import members_of, stacked, stepped
+from stepping import members_of, rolled
 
 import silico_py as sp
 from silico_py.solver import lanes
@@ -113,17 +112,13 @@ def test_a_batch_of_steps_in_few_lanes_is_that_of_its_members(monkeypatch, at_on
     # A name of its own: compiled here.
     here = dataclasses.replace(scene, bodies=[dataclasses.replace(box, name="here")])
     monkeypatch.setattr(lanes, "IN_FLIGHT", 1000)
-    states, found, step = starts, [], jax.jit(jax.vmap(partial(sp.step, here)))
-    for _ in range(3):
-        states, info = step(states)
-        assert info.converged.all()
-        found.append((states, info.iterations))
+    cold = sp.SolverOptions(warm_start=False)
+    trajectory = jax.vmap(lambda s: sp.rollout(here, s, 3, cold))(starts)
     monkeypatch.undo()
     monkeypatch.setenv("SILICO_PY_ONE_KERNEL", "0")
-    members = members_of(starts)
-    for states, iterations in found:
-        ends, steps = zip(*(stepped(scene, member) for member in members), strict=True)
-        np.testing.assert_array_equal(iterations, [info.iterations for info in steps])
-        for a, b in zip(*map(jax.tree.leaves, (states, stacked(ends))), strict=True):
-            np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-9)
-        members = ends
+    alone = [rolled(scene, member, 3, warm=False) for member in members_of(starts)]
+    assert trajectory.info.converged.all()
+    for k, expected in enumerate(alone):
+        np.testing.assert_array_equal(trajectory.info.iterations[k], expected.info.iterations)
+        for a, b in zip(*map(jax.tree.leaves, (trajectory.state, expected.state)), strict=True):
+            np.testing.assert_allclose(a[k], b, rtol=1e-6, atol=1e-9)

@@ -87,7 +87,7 @@ def test_the_bilevel_step_is_differentiable(ellipsoids, bilevel, k):
 @pytest.mark.slow
 def test_the_bilevel_gradient_by_the_scene_agrees_with_differences(ellipsoids):
     scene, states = ellipsoids
-    state = jax.tree.map(lambda v: v[2], states)
+    state = states[2]
     spin = lambda s: sp.step(s, state, options=SETTINGS)[0].angular_velocity[0].sum()  # noqa: E731
     run = jax.jit(jax.value_and_grad(spin))
     _, slope = run(scene)
@@ -142,7 +142,7 @@ def test_a_warm_start_changes_nothing_but_the_time():
 @pytest.mark.slow
 def test_the_polytope_of_the_paper_stays_in_its_plane():
     scene, starts = planar_polytope()
-    state = jax.tree.map(lambda v: v[0], starts(0, 1))
+    state = starts(0, 1)[0]
     trajectory = rolled(scene, state, 100)
     assert np.abs(trajectory.state.position[:, 0, 1]).max() < 1e-6
     assert np.abs(trajectory.state.angular_velocity[..., [0, 2]]).max() < 1e-6

@@ -3,15 +3,12 @@
 import dataclasses
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
-from stepping import stepped, turned
+from stepping import begun, stepped, turned
 
 import silico_py as sp
 from silico_py import contact, friction
-from silico_py.one_step import begin
-from silico_py.simulate import checked_control
 from silico_py.solver.problem import is_interior
 
 TIMESTEP, FRICTION, RHO = 1e-3, 0.2, 1e-6
@@ -43,30 +40,19 @@ def test_leeway_does_not_change_the_solution(monkeypatch, method, speed):
 def begun_second_step(scene):
     """Of a ball that slides along x."""
     state = scene.state([[0, 0, 0.2]], velocity=[[0.1, 0, 0]])
-    options = sp.SolverOptions(relaxation=RHO)
     after, info = stepped(scene, state, relaxation=RHO)
-    control, rho = checked_control(scene, after, None), jnp.asarray(RHO)
-    problem = []
-
-    @jax.jit
-    def begun(after, guess):
-        found = begin(scene, after, control, rho, guess, options)
-        problem.append(found.problem)
-        return found._replace(problem=found.problem.data)
-
-    found = begun(after, info.guess)
-    return found._replace(problem=problem[0].with_data(found.problem))
+    return begun(scene, after, RHO, guess=info.guess)
 
 
 @pytest.mark.parametrize("radius", [None, 0.05])
 def test_the_other_guess_has_no_direction_of_friction(radius):
     scene = dataclasses.replace(on_floor(sp.Sphere(0.2)), torsional_radius=radius)
-    begun = begun_second_step(scene)
-    known = jax.tree.map(lambda v: v[0], begun.guess.variables)
-    other = begun.guess.other.variables
-    assert is_interior(begun.problem, other)
+    second = begun_second_step(scene)
+    known = jax.tree.map(lambda v: v[0], second.guess.variables)
+    other = second.guess.other.variables
+    assert is_interior(second.problem, other)
     np.testing.assert_array_equal(other.y, known.y)
-    radii = begun.batches[0].contacts.radii
+    radii = second.batches[0].contacts.radii
     cut = friction.first_row(other.cells[0].dual.shape[1], radii)
     pairs = zip(known.cells[0][1:], other.cells[0][1:], strict=True)
     for before, without in pairs:
@@ -77,8 +63,8 @@ def test_the_other_guess_has_no_direction_of_friction(radius):
 
 @pytest.mark.parametrize(("timestep", "expected"), [(TIMESTEP, True), (0.02, False)])
 def test_the_other_guess_is_for_short_steps(timestep, expected):
-    begun = begun_second_step(on_floor(sp.Sphere(0.2), timestep=timestep))
-    assert bool(begun.guess.other.usable) == expected
+    second = begun_second_step(on_floor(sp.Sphere(0.2), timestep=timestep))
+    assert bool(second.guess.other.usable) == expected
 
 
 @pytest.mark.slow

@@ -90,7 +90,7 @@ def test_a_rollout_goes_on_from_the_guess_of_its_first_part(thrown, warm):
     half = STEPS // 2
     nothing = sp.no_guess(scene, state, WARM)
     first, guess = sp.rollout(scene, state, half, WARM, nothing, with_guess=True)
-    middle = jax.tree.map(lambda v: v[-1], first.state)
+    middle = first.state[-1]
     second = sp.rollout(scene, middle, half, WARM, guess)
     np.testing.assert_array_equal(second.info.iterations, warm[0].info.iterations[half:])
     np.testing.assert_allclose(second.state.position, warm[0].state.position[half:], atol=1e-12)
